@@ -16,6 +16,7 @@ from support.waiting import until
 
 from pallas.catalog import Catalog
 from pallas.cli.resources.fleet_requests import FleetLocation
+from pallas.cli.resources.resource_details import describe
 from pallas.cli.resources.resource_lists import ListOptions, get
 from pallas.model import AgentState
 
@@ -49,14 +50,18 @@ async def listed(saves: Saves, limit: int = 1) -> list[dict[str, Any]]:
                 return found
 
 
-async def printed(saves: Saves, output: str) -> str:
-    """What `pallas get agents` prints."""
+async def printed(saves: Saves, output: str, *described: str) -> str:
+    """What `pallas get agents` prints, or `pallas describe` of the ``described``."""
     origin = f"http://127.0.0.1:{saves.fleet.project.registry_port}"
     out = io.StringIO()
 
     def called() -> None:
         with redirect_stdout(out):
-            assert get(ListOptions(("agents",), output), FleetLocation(saves.root, origin, "")) == 0
+            place = FleetLocation(saves.root, origin, "")
+            if described:
+                assert describe(described, place, output) == 0
+            else:
+                assert get(ListOptions(("agents",), output), place) == 0
 
     await asyncio.to_thread(called)
     return out.getvalue()
@@ -111,8 +116,15 @@ async def test_a_file_that_declares_its_name_goes_first_until_it_lets_go(tmp_pat
         assert agent.config.port == port and agent.url.endswith(f":{port}/mcp")
         assert any("declares it now" in notice for notice in saves.notices())
         await until(lambda: catalog._view.rows.agents[0].values["declared"])
-        found = await catalog.get("agent", "both")
+        found = await catalog.get("agent", made.id)
         assert found.id == made.id and found.status["shadowed"].startswith("agents.yaml:")
+        answers = await catalog.get("agent", "both")
+        assert (answers.spec["systemPrompt"], answers.status["shadows"]) == ("Cedar.", "api")
+        described = await printed(saves, "text", "agent", "both")
+        assert described.index("Cedar.") < described.index("Birch.")
+        assert f"Shadowed: {found.status['shadowed']}" in " ".join(described.split())
+        in_project = await catalog.list("agent", project=saves.fleet.project.name)
+        assert [each.spec["systemPrompt"] for each in in_project.items if each.name == "both"] == ["Cedar."]
         shown = await listed(saves)
         assert [(each["source"].partition(":")[0], bool(each.get("shadowed"))) for each in shown] == [
             ("agents.yaml", False),

@@ -111,6 +111,40 @@ async def test_what_an_llm_says_that_its_model_can_write_is_the_most_that_is_ask
     assert (changed["maxOutputTokens"], changed["extra"]) == (None, {"note": "x"})
 
 
+async def test_a_default_of_the_agent_passes_without_a_notice_in_every_turn(
+    fleet: Fleet, behind: Provider
+) -> None:
+    # UN-6
+    await _made(fleet, behind, "defaults", {"defaultParams": {"max_tokens": 50_000}})
+    said = await _api(fleet, "POST", "/agents/defaults/chat", {"message": "hi"})
+    assert behind.asked[-1].body["max_tokens"] == 50_000
+    assert "notices" not in said
+    again = {"message": "hi", "threadId": said["threadId"]}
+    assert "notices" not in await _api(fleet, "POST", "/agents/defaults/chat", again)
+    said = await _api(fleet, "POST", "/agents/defaults/chat", {**again, "max_tokens": 40_000})
+    assert said["notices"][0].startswith("max_tokens 40000 went to the provider as it is")
+
+
+async def test_an_agent_is_made_with_the_ids_of_its_llm_and_its_project(
+    fleet: Fleet, behind: Provider
+) -> None:
+    # UN-6
+    base = {"type": "generic", "model": "nobody-declared", "url": f"{behind.base}/v1", "probe": False}
+    llm = await _api(fleet, "POST", "/llms", {"name": "by-id", **base})
+    project = await _api(fleet, "POST", "/projects", {"name": "ids", "servers": ["echo"]})
+    ids = {"llmId": llm["id"], "projectId": project["id"]}
+    made = await _api(fleet, "POST", "/agents", {"name": "by-ids", **ids})
+    assert (made["llm"]["name"], made["project"]["name"]) == ("by-id", "ids")
+    listed = await _api(fleet, "GET", "/projects/ids/agents")
+    assert [each["name"] for each in listed["items"]] == ["by-ids"]
+    assert (await _api(fleet, "PATCH", "/agents/by-ids", {"project_id": None}))["project"] is None
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+        url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/agents"
+        twice = await http.post(url, json={"name": "twice", "llm": "by-id", "llmId": llm["id"]})
+    assert (twice.status_code, twice.json()["data"]["key"]) == (400, "llmId")
+    assert "is given twice, as llm too; leave one out" in twice.json()["error"]
+
+
 async def test_made_agents_have_limits_of_their_loop(fleet: Fleet, behind: Provider) -> None:
     # PR-24
     await _made(fleet, behind, "steps", {"project": "test", "maxIterations": 2, "loopRepeatThreshold": 0})
@@ -121,7 +155,9 @@ async def test_made_agents_have_limits_of_their_loop(fleet: Fleet, behind: Provi
         said[name] = json.dumps(await _api(fleet, "POST", f"/agents/{name}/chat", {"message": "go"}))
         assert len(behind.asked) == 2
     assert "took 2 steps without coming to an end" in said["steps"]
+    assert "raise its maxIterations" in said["steps"] and "agents.yaml" not in said["steps"]
     assert "echo/echo was called 2 times" in said["repeats"]
+    assert "loopRepeatThreshold sets how often" in said["repeats"] and "agents.yaml" not in said["repeats"]
     for wrong in ({"maxIterations": 0}, {"loopRepeatThreshold": 1}, {"maxIterations": True}):
         async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/agents/steps"

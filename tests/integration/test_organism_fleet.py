@@ -136,8 +136,9 @@ async def test_three_sources_are_one_catalog_and_no_name_is_there_twice_unreport
         assert await said(saves, "made", "so") in ("so!", {"name": "so!"})
         assert any("made: organism.yaml:14 declares it now" in text for text in saves.notices())
         await until(lambda: any(each.values["declared"] for each in catalog._view.rows.agents))
-        found = await catalog.get("agent", "made")
-        assert found.status["shadowed"] == "organism.yaml:14"
+        (row,) = [each for each in (await catalog.list("agent")).items if each.status.get("shadowed")]
+        assert (row.name, row.status["shadowed"]) == ("made", "organism.yaml:14")
+        assert (await catalog.get("agent", "made")).status["source"] == "organism.yaml:14"
         saves.write("organism.yaml", ORGANISM)
         await saves.settled()
         assert await said(saves, "made", "hi") == "Apple. 1"

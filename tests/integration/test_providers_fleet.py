@@ -64,12 +64,13 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Plac
     (root / "far").mkdir()
     near = {"id": "near", "models": ["generic.scripted", "generic.other"], "params": {"temperature": 0.1}}
     far = {"id": "far", "models": ["openai.scripted"], "displayName": "Far away"}
+    vectors = {"id": "vectors", "models": ["openai.embeds"], "kind": "embedding"}
     async with model(root / "near", NEAR) as close, model(root / "far", FAR) as away:
         write_project(
             root / "p",
             {"one": None, "safe": None, "plain": None},
             keys={
-                "one": {"providers": [near, far], "params": {"top_p": 0.5}},
+                "one": {"providers": [near, far, vectors], "params": {"top_p": 0.5}},
                 "safe": {"providers": [near, {**far, "failover": True}]},
             },
             top={"port": free_ports(1)[0]},
@@ -99,6 +100,7 @@ async def test_providers_are_found_where_an_agent_has_some(place: _Place, era: s
     assert found["one"]["providers"] == [
         {"id": "near", "models": ["generic.scripted", "generic.other"], "kind": "llm"},
         {"id": "far", "models": ["openai.scripted"], "kind": "llm", "displayName": "Far away"},
+        {"id": "vectors", "models": ["openai.embeds"], "kind": "embedding"},
     ]
     assert "providers" not in found["plain"]
 
@@ -114,6 +116,8 @@ async def test_a_session_has_the_provider_that_it_was_opened_with(place: _Place,
             for number, each in enumerate((far, near, far))
         ]
         before = (await tell(door, "bridge_health"))["sessions"]["active"]
+        body = await refused(door, "sessions_create", agentId="one", metadata={"provider": "vectors"})
+        assert body["error"] == 'Provider "vectors" is of kind embedding and cannot answer; choose an llm'
         body = await refused(door, "sessions_create", agentId="one", metadata={"provider": "nobody"})
         after = (await tell(door, "bridge_health"))["sessions"]["active"]
     assert said == ["far, turn 1, first hi 0", "near, turn 1", "far, turn 2, first hi 0"]

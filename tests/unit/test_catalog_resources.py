@@ -320,12 +320,13 @@ async def test_a_files_agent_that_goes_leaves_its_name_and_its_threads(stand: St
 
 async def test_an_agent_that_a_file_declares_later_waits_for_it_to_let_go(stand: Stand) -> None:
     catalog, fleet = stand.catalog, stand.fleet
-    await catalog.create("agent", "mine", {"systemPrompt": "Mine."}, "ann")
+    made = await catalog.create("agent", "mine", {"systemPrompt": "Mine."}, "ann")
     files = fleet.files
     later = replace(files.agents["helper"], name="mine")
     fleet.files = replace(files, agents={**files.agents, "mine": later})
     await catalog.declare()
-    found = await catalog.get("agent", "mine")
+    assert (await catalog.get("agent", "mine")).status["shadows"] == "api"
+    found = await catalog.get("agent", made.id)
     assert found.status["shadowed"].startswith("agents.yaml:") and found.spec["systemPrompt"] == "Mine."
     fault = await refused(catalog.update("agent", "mine", {"systemPrompt": "x"}), "conflict")
     await refused(catalog.delete("agent", "mine"), "conflict")

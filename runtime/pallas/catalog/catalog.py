@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pallas.config import Project
-from pallas.ledger.kept import ResourceRow, ResourceRows, used_by
+from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows, used_by
 from pallas.ledger.page_cursor import check_limit, cursor_of, place_of
 from pallas.model import Fault, Page, Resource, ResourceKind, refusals
 from pallas.model.other_workers import CATALOG, OtherWorkers
@@ -112,10 +112,11 @@ class Catalog:
         check_limit(limit)
         view, after = self._view, place_of(cursor, kind, int)
         group = view.found("project", project).id if project is not None else ""
-        rows = [each for each in view.rows.of(kind) if group in ("", view.project_of(each))]
-        found = [((view.shown_name(each), 1), each) for each in rows]
-        # A file's agent that hides one of its name has no row of its own (UN-6).
-        found += [((each.name, 0), each) for each in rows if view.shadowing(each) is not None]
+        rows = view.rows.of(kind)
+        found = [((view.shown_name(each), 1), each) for each in rows if group in ("", view.project_of(each))]
+        if group in ("", FOLDER_ID):
+            # A file's agent that hides one of its name has no row of its own (UN-6).
+            found += [((each.name, 0), each) for each in rows if view.shadowing(each) is not None]
         left = sorted(
             (pair for pair in found if after is None or pair[0] > (after[1], after[0])),
             key=lambda pair: pair[0],
@@ -130,8 +131,15 @@ class Catalog:
         )
 
     async def get(self, kind: ResourceKind, name_or_id: str) -> Resource:
-        """The resource of that name or id. Raises Fault (not_found)."""
-        return self._view.resource(self._view.found(kind, name_or_id))
+        """The resource of that name or id. Raises Fault (not_found).
+
+        By its name that is the agent which answers; one that a file's agent hides has its id alone.
+        """
+        view = self._view
+        row = view.found(kind, name_or_id)
+        if name_or_id != row.id and view.shadowing(row) is not None:
+            return view.resource_of_file(row)
+        return view.resource(row)
 
     async def create(self, kind: ResourceKind, name: str, spec: Any, owner: str) -> Resource:
         """Create a resource. An agent is live when this returns, or is about to be.

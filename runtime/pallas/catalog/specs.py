@@ -106,6 +106,10 @@ class AgentSpec(_Spec):
     extras: JsonObject | None = None
 
 
+_ALSO_CALLED: Final = {"llmId": "llm", "projectId": "project"}
+"""Other names of keys of an agent."""
+
+
 class LlmSpec(_Spec):
     """A model at a provider. ``maxOutputTokens`` limits one response.
 
@@ -246,6 +250,8 @@ def _camel(
     known, spelt, key_spellings = _keys(model), dict[str, Any](), dict[str, str]()
     for name, value in given.items():
         key = to_camel(name) if isinstance(name, str) and "_" in name else str(name)
+        if model is AgentSpec:
+            key = _ALSO_CALLED.get(key, key)
         if key not in known:
             raise unknown(_path(at, str(name)), key, known)
         if key in spelt:

@@ -105,6 +105,8 @@ class ExecutorTurn:
     """The caller wants text as it is written, so called agents are asked for theirs."""
     params: Params = NO_PARAMS
     """The run's merged parameters: absent ones are the executor's defaults, cleared ones are not sent."""
+    defaulted: frozenset[str] = frozenset()
+    """The names of those that come from the agent's defaults, not from the caller."""
     durable: bool = False
     """Messages are stored on the way, so they are reported in the executor's own form as well."""
     provider: str = ""

@@ -178,7 +178,7 @@ class LocalPort(FleetPort):
         resource = await catalog.get("agent", agent)
         before = Params.read(resource.spec.get("defaultParams") or {}, strict=False)
         spec = {"defaultParams": given.over(before).to_json()}
-        await catalog.update("agent", agent, spec, version=resource.version)
+        await catalog.update("agent", agent, spec, version=resource.version or None)
         return f"{', '.join(given.values)} saved: {agent} has them for every caller from now on."
 
     async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:

@@ -1,9 +1,9 @@
 """Faults that surfaces distinguish by more than their type: each has a ``data["reason"]``."""
 
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
 
-from pallas.model import Fault, FaultType
+from pallas.model import Fault, FaultType, ProviderKind
 from pallas.safe_text import one_line
 
 REASON: Final = "reason"
@@ -99,11 +99,33 @@ def unauthenticated(message: str, **data: Any) -> Fault:
     return Fault(FaultType.AUTH, message, data={REASON: "unauthenticated", **data})
 
 
-def check_provider(provider: str, known: Collection[str]) -> None:
-    """Raise Fault (unprocessable, CONFIG, DR-24) for a provider that the agent does not have."""
-    if provider and provider not in known:
+class NamedProvider(Protocol):
+    """A provider of an agent."""
+
+    @property
+    def id(self) -> str:
+        """The word that callers choose it by."""
+        ...
+
+    @property
+    def kind(self) -> ProviderKind:
+        """What its models do."""
+        ...
+
+
+def check_provider(provider: str, known: Iterable[NamedProvider]) -> None:
+    """Raise Fault (unprocessable, CONFIG, DR-24) for a provider that the agent does not have, or that cannot
+    answer.
+    """
+    kinds = {each.id: each.kind for each in known}
+    if provider and provider not in kinds:
         text = f'Provider "{one_line(provider, 80)}" is not registered in the ProviderRegistry'
-        raise unprocessable(text, providers=list(known))
+        raise unprocessable(text, providers=list(kinds))
+    if (kind := kinds.get(provider, "llm")) != "llm":
+        raise unprocessable(
+            f'Provider "{one_line(provider, 80)}" is of kind {kind} and cannot answer; choose an llm',
+            providers=[name for name, each in kinds.items() if each == "llm"],
+        )
 
 
 def too_many(message: str, seconds: float) -> Fault:

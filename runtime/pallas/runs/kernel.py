@@ -237,7 +237,7 @@ class Kernel:
         check_text(question.text)
         executor = what_answers(self.agent(request.agent))
         check_fork(request, executor)
-        check_provider(request.provider, [each.id for each in executor.info.providers_known or ()])
+        check_provider(request.provider, executor.info.providers_known or ())
         shown = (request.images, *(message.images for message in request.history))
         for images in shown if given is None else (given.images, *(each.images for each in given.history)):
             check_images(images, vision=executor.info.vision, model=executor.info.model, agent=request.agent)

@@ -230,7 +230,8 @@ class ConversationTurns:
         *,
         durable: bool,
     ) -> ExecutorTurn:
-        params = request.params.over(request.defaults.over(agent.params)).without(_IN_KERNEL)
+        given_params = request.params.over(request.defaults)
+        params = given_params.over(agent.params).without(_IN_KERNEL)
         history = conversation.messages or request.history
         text, images = request.text, request.images
         if (given := run.given) is not None:
@@ -250,6 +251,7 @@ class ConversationTurns:
             principal=request.principal.id,
             stream_text=request.stream_text,
             params=params,
+            defaulted=frozenset(params.values.keys() - given_params.values.keys()),
             durable=durable,
             provider=request.provider,
             session=request.leased,

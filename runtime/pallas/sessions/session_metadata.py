@@ -54,7 +54,7 @@ def metadata_of(metadata: Mapping[str, Any] | None, limit: int = sys.maxsize) ->
 
 def check_provider(info: ExecutorInfo, provider: str) -> None:
     """Raise Fault (CONFIG, DR-24) for a provider that the agent does not have."""
-    check_among(provider, [each.id for each in info.providers_known or ()])
+    check_among(provider, info.providers_known or ())
 
 
 def check_room(counts: SessionCounts, entry: DirectoryEntry) -> None:

@@ -98,6 +98,15 @@ async def _steps(api: "RestClient", run: str) -> list[Any]:
 
 async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:
     body = await _body(api, kind, name)
+    found = await _text(api, kind, name, body)
+    if kind.word == "agent" and isinstance(body, Mapping) and body.get("shadows"):
+        # The one made over the API has the same name; its id alone leads to it.
+        shadowed = str(body.get("id"))
+        found += "\n" + await _text(api, kind, name, await _body(api, kind, shadowed))
+    return found
+
+
+async def _text(api: "RestClient", kind: KindInfo, name: str, body: Any) -> str:
     facts = with_costs(dict(body)) if isinstance(body, Mapping) else {}
     if message := facts.pop("healthMessage", None):
         facts["health"] = {"status": facts.get("health"), "message": f"({one_line(str(message), 400)})"}

@@ -11,7 +11,7 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.access.bearer_lease import LeaseSlot
 from pallas.config import AgentConfig, Capabilities
-from pallas.model import Message, Params, Usage
+from pallas.model import Message, Usage
 from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn, TurnResult
@@ -141,6 +141,7 @@ async def _generate(
         emit,
         threshold=config.loop_repeat_threshold,
         max_iterations=config.max_iterations,
+        is_made=config.definition is not None,
     )
     limit = models.max_output(model, config.model_capabilities)
     prompts = config.definition.prompts if config.definition is not None else ""
@@ -186,13 +187,13 @@ async def _generate(
             each.clear(clear_prompts=False)
     new_messages = guard.said_by(agent)
     result = _result(before, history, question, answer, usage, len(instance.prefix), new_messages)
-    return replace(ended_by_limit(result), notices=_notices(model, turn.params, limit))
+    return replace(ended_by_limit(result), notices=_notices(model, turn, limit))
 
 
-def _notices(model: str, params: Params, limit: int | None) -> tuple[str, ...]:
-    """Return notices for the caller about its parameters (AG-9)."""
-    wanted = params.get("max_tokens")
-    if wanted is None or limit is not None or not model:
+def _notices(model: str, turn: ExecutorTurn, limit: int | None) -> tuple[str, ...]:
+    """Return notices for the caller about the parameters that it gave (AG-9)."""
+    wanted = turn.params.get("max_tokens")
+    if wanted is None or "max_tokens" in turn.defaulted or limit is not None or not model:
         return ()
     return (
         f"max_tokens {wanted} went to the provider as it is: how much {one_line(model, 100)} can write is "

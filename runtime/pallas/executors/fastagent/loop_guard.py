@@ -27,12 +27,15 @@ MAX_CALLS: Final = 200
 _REPEATED: Final = (
     "[Stopped: {tool} was called {count} times with the same arguments and answered the same each time. "
     "Say what to do differently, or give what is missing, and send another message. The agent's "
-    "loop_repeat_threshold in agents.yaml sets how often a call may repeat; 0 turns this off.]"
+    "{key} sets how often a call may repeat; 0 turns this off.]"
 )
 _CAPPED: Final = (
     "[Stopped: the agent took {count} steps without coming to an end; what it has so far stands above. "
-    "Send another message in this conversation to let it go on, or raise max_iterations in agents.yaml.]"
+    "Send another message in this conversation to let it go on, or raise its {key}.]"
 )
+_IN_FILE: Final = ("loop_repeat_threshold in agents.yaml", "max_iterations in agents.yaml")
+_MADE: Final = ("loopRepeatThreshold", "maxIterations")
+"""The keys of an agent that was made over the API."""
 
 
 def merged[T](
@@ -69,12 +72,22 @@ class LoopGuard:
     each tool call, and a ``LoopStopped`` event is sent.
     """
 
-    def __init__(self, run_id: str, agent: str, emit: Emit, *, threshold: int, max_iterations: int) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        agent: str,
+        emit: Emit,
+        *,
+        threshold: int,
+        max_iterations: int,
+        is_made: bool = False,
+    ) -> None:
         self._run_id = run_id
         self._agent = agent
         self._emit = emit
         self._threshold = threshold
         self._max_iterations = max_iterations
+        self._repeat_key, self._cap_key = _MADE if is_made else _IN_FILE
         self._loops: dict[int, tuple[ToolRunner, _Loop]] = {}
         self._turns: dict[int, tuple[PromptMessageExtended, ...]] = {}
 
@@ -134,11 +147,11 @@ class LoopGuard:
             return
         if loop.repeated:
             self._tell("repeat", loop.repeated, loop.count)
-            text = _REPEATED.format(tool=loop.repeated, count=loop.count)
+            text = _REPEATED.format(tool=loop.repeated, count=loop.count, key=self._repeat_key)
             answer.stop_reason = LlmStopReason.END_TURN
         else:
             self._tell("iterations", "", runner.iteration)
-            text = _CAPPED.format(count=runner.iteration)
+            text = _CAPPED.format(count=runner.iteration, key=self._cap_key)
         _explain(runner.agent, answer, text)
 
     def _loop(self, runner: ToolRunner) -> _Loop:

@@ -106,17 +106,12 @@ class AgentProviders:
     def requested(self, provider: str, model: str) -> ProviderModel:
         """Return the model for a caller's choice; either argument may be empty.
 
-        Raises Fault: CONFIG for an unknown provider, PROTOCOL for a model that it does not have.
+        Raises Fault: CONFIG for an unknown provider and for one that cannot answer, PROTOCOL for a model that
+        it does not have.
         """
-        check_provider(provider, self._by_id)
-        chosen = self._by_id[provider or self._config.default_provider]
-        if chosen.kind != "llm":
-            raise Fault(
-                FaultType.CONFIG,
-                f'Provider "{chosen.id}" is of kind {chosen.kind} and cannot answer; choose an llm',
-                data={"providers": [each.id for each in self._answering()]},
-            )
-        return self._model_of(chosen, model)
+        chosen = provider or self._config.default_provider
+        check_provider(chosen, self._by_id.values())
+        return self._model_of(self._by_id[chosen], model)
 
     def line(self, requested: ProviderModel) -> list[ProviderModel]:
         """Return the candidates in the order of trying: the requested one, then its replacements.

@@ -59,6 +59,8 @@ _AGENT: Final[dict[str, Any]] = {
     "systemPrompt": _null(_TEXT),
     "llm": _REFERENCE,
     "project": _REFERENCE,
+    "llmId": _null(_TEXT, "The same as `llm`, by id or name."),
+    "projectId": _null(_TEXT, "The same as `project`, by id or name."),
     "proxyModelName": _null(_TEXT, "Kept and shown; has no effect."),
     "defaultParams": _null(_OBJECT, "Parameters of every run that does not say otherwise."),
     "maxIterations": _null(_COUNT, "Steps of a run at most."),
