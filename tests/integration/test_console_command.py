@@ -1,6 +1,7 @@
 """`pallas console` as a program: what it does with a pipe, and with a project that has a mistake."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -45,6 +46,20 @@ def test_the_command_serves_a_pipe_and_ends_with_it(root: Path) -> None:
     assert console.returncode == 0, err.decode()
     assert b"42" in out
     assert b"Traceback" not in err
+
+
+def test_what_a_handler_prints_is_shown_and_logged(root: Path) -> None:
+    # UN-6
+    with started(root) as console:
+        out, err = console.communicate(ADD + b"/quit\n")
+    assert console.returncode == 0, err.decode()
+    assert out.decode().splitlines() == ['{"value": 42}']
+    assert "adding 40\n" in err.decode()
+    (log,) = (root.parent / "state").rglob("pallas.log")
+    records = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    assert [each["logger"] for each in records if each["message"] == "adding 40"][
+        -1
+    ] == "pallas.agents.printed"
 
 
 @pytest.mark.parametrize("said", [ADD + b'{"a": 1, \\\n"b": 2}', b""])

@@ -34,6 +34,7 @@ seen = []
 
 
 async def add(payload, metadata):
+    print("adding", payload.a)
     seen.append((metadata.thread_id, metadata.from_id))
     if payload.a < 0:
         return None

@@ -1,6 +1,7 @@
 """`pallas console`: a prompt for the whole fleet, built from messages between handlers (HC-26)."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault
+from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 
 from .chat_client.chat_signals import Ending
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _GREETING = "@agent text sends a message, /agents lists who is there, /help the rest"
 _INTERRUPT = 130
+printed_log = logging.getLogger("pallas.agents.printed")
 
 
 def console(root: Path) -> int:
@@ -59,7 +62,15 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
     ending.listen(task.cancel)
     setup_logging(project.log_level, stderr=False)
     redact_project(project)
-    silence = Silence()
+    own_loop = asyncio.get_running_loop()
+
+    def printed(line: str) -> None:
+        text = sanitize(redact_text(line))
+        if text.strip():
+            printed_log.info("%s", text)
+            own_loop.call_soon_threadsafe(terminal.note, text)
+
+    silence = Silence(printed)
     running: list[tuple[Fleet, asyncio.AbstractEventLoop]] = []
     serves = False
     try:

@@ -2,9 +2,15 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from io import TextIOWrapper
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+_LINE: Final = 16_384
+"""Bytes of a line; a longer one is heard in pieces."""
+_LAST_LINES_S: Final = 2.0
 
 if TYPE_CHECKING:
     from pallas.config import Project
@@ -26,17 +32,31 @@ def quietly(project: "Project") -> Iterator[None]:
 
 
 class Silence:
-    """Keeps the output of agents' code and their programs away from stdout and stderr, until ``end``."""
+    """Keeps the output of agents' code and their programs away from stdout and stderr, until ``end``.
 
-    def __init__(self) -> None:
+    ``heard`` gets each line of it, in a thread of its own; without it they are dropped.
+    """
+
+    def __init__(self, heard: Callable[[str], None] | None = None) -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         self._saved = [(number, os.dup(number)) for number in (1, 2) if _is_open(number)]
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        self._reader: Thread | None = None
+        if heard is None:
+            sink = os.open(os.devnull, os.O_WRONLY)
+        else:
+            source, sink = os.pipe()
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, TextIOWrapper):
+                    stream.reconfigure(
+                        line_buffering=True
+                    )  # else a line is heard when many more were printed
+            self._reader = Thread(target=_hear, args=(source, heard), name="printed lines", daemon=True)
+            self._reader.start()
         for number, _ in self._saved:
-            os.dup2(nowhere, number)
-        os.close(nowhere)
+            os.dup2(sink, number)
+        os.close(sink)
 
     def end(self) -> None:
         """Restore both descriptors."""
@@ -47,6 +67,15 @@ class Silence:
             os.dup2(saved, number)
             os.close(saved)
         self._saved.clear()
+        if self._reader is not None:  # a program that was left behind may hold the pipe
+            self._reader.join(_LAST_LINES_S)
+
+
+def _hear(source: int, heard: Callable[[str], None]) -> None:
+    with open(source, "rb") as lines:
+        while line := lines.readline(_LINE):
+            with suppress(Exception):
+                heard(line.decode("utf-8", "replace").rstrip("\r\n"))
 
 
 def _is_open(descriptor: int) -> bool:
