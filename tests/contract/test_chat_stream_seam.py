@@ -24,9 +24,10 @@ from pallas.executors.fastagent import chat_stream_seam, model_client_seam
 from pallas.executors.fastagent.chat_stream_seam import (
     ChatStream,
     chunk_of,
-    read_json,
     send_streams_directly,
 )
+from pallas.executors.model_client import event_lines
+from pallas.executors.model_client.event_lines import read_json
 from pallas.executors.model_client.provider_connections import ClientKey, PooledClient, provider_connections
 from pallas.model import Fault
 
@@ -309,7 +310,7 @@ async def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(ANSWERS["text"]) as server:
         assert (await outcome(client_of(server.url)))[1] is TooLarge
     monkeypatch.undo()
-    monkeypatch.setattr(chat_stream_seam, "MAX_MESSAGE", 100)
+    monkeypatch.setattr(event_lines, "MAX_MESSAGE", 100)
     for text in (b"data: " + b"x" * 200, b"data: \r\ndata: " + b"x" * 200):
         async with serving(response(text), 50) as server:
             assert (await outcome(client_of(server.url)))[1] is TooLarge

@@ -4,13 +4,13 @@ The library builds each request's options, headers and URL, sends it through thr
 reads the answer through four nested generators, with a look at the type of each field of each piece. Here
 headers and URL are prepared once for each client, and pieces of text come straight from the connection. What
 is not a plain stream (errors, redirects, encoded answers, unusual parameters) goes through the library, so
-its errors are those that callers know; so does every request while an interceptor is asked first.
+its errors are those that callers know; so does every request while an interceptor is asked first. Both ways
+read the events with the same reader (``model_client.chat_answer``).
 
 ``tests/contract/test_chat_stream_seam.py`` compares both.
 """
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from math import isfinite
@@ -20,13 +20,12 @@ from typing import Any, Final, Self
 import aiohttp
 import httpx2
 import msgspec
-from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, AsyncStream
+from openai import APIConnectionError, APITimeoutError, AsyncOpenAI, AsyncStream
 from openai._models import FinalRequestOptions, construct_type
-from openai._streaming import SSEDecoder, _SSELineDecoder
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 
-from pallas.bounds import MAX_MESSAGE, MAX_STREAM, in_mib
+from pallas.bounds import MAX_STREAM, in_mib
 from pallas.bounds.bodies import TooLarge, accept_bounded_encodings
 from pallas.executors.model_client.aiohttp_transport import (
     AiohttpTransport,
@@ -34,6 +33,10 @@ from pallas.executors.model_client.aiohttp_transport import (
     read_rest,
     timeouts,
 )
+from pallas.executors.model_client.answer_reader import Event
+from pallas.executors.model_client.chat_answer import ChatAnswer
+from pallas.executors.model_client.checked_answer import check_answer
+from pallas.executors.model_client.event_lines import EventLines, is_end
 from pallas.executors.model_client.provider_connections import PooledClient, limit_answer, refuse_other_origin
 from pallas.executors.model_client.step_observer import STEP, AnswerRecord, note_response
 from pallas.telemetry.open_step import OpenStep
@@ -130,6 +133,7 @@ class _ChatCompletions:
         if not answer.is_success:
             await answer.aread()
             raise self._client._make_status_error_from_response(answer)
+        await check_answer(answer)
         return AsyncStream(cast_to=ChatCompletionChunk, response=answer, client=self._client)
 
 
@@ -162,8 +166,7 @@ def _is_plain_stream(response: aiohttp.ClientResponse) -> bool:
 class ChatStream:
     """The pieces of one answer. It ends at ``[DONE]`` or with the response; it is then closed by itself.
 
-    Raises APIError for an error that the server sends in the stream, APITimeoutError and APIConnectionError,
-    and TooLarge.
+    Raises AnswerError for what is no answer, APITimeoutError and APIConnectionError, and TooLarge.
     """
 
     def __init__(
@@ -178,8 +181,9 @@ class ChatStream:
         self._record = AnswerRecord(step) if step is not None else None
         self._request = request
         self._taken = 0
-        self._lines = _Lines()
-        self._ready: deque[bytes] = deque()
+        self._lines = EventLines()
+        self._answer = ChatAnswer()
+        self._ready: deque[bytes | Event] = deque()
         self._is_over = False
         self._is_open = True
         self._turn = monotonic()
@@ -190,10 +194,13 @@ class ChatStream:
     async def __anext__(self) -> Any:
         """Return the next piece."""
         while not self._ready:
-            if self._is_over:
+            if not self._is_over:
+                await self._read()
+            elif self._is_open:
                 await self.aclose()
+                self._ready.extend(self._answer.last(self._lines))
+            else:
                 raise StopAsyncIteration
-            await self._read()
         if self._holds_up_others():
             await asyncio.sleep(0)
             self._turn = monotonic()
@@ -224,9 +231,9 @@ class ChatStream:
 
     def _next(self) -> Any:
         try:
-            data = read_json(self._ready.popleft())
-            if type(data) is dict and data.get("error"):
-                raise self._error_in(data["error"])
+            data = self._ready.popleft()
+            if type(data) is bytes:
+                (data,) = self._answer.read(data)
             return chunk_of(data)
         except BaseException:
             self._abandon()
@@ -238,13 +245,13 @@ class ChatStream:
             with mapped_errors():
                 data = await self._response.content.readany()
             self._turn = monotonic()
-            if not data:
+            if data:
+                self._keep(data)
+            else:
                 self._is_over = True
-                return
-            self._keep(data)
-            for event in self._lines.feed(data):
-                if event.startswith(b"[DONE]"):
-                    self._is_over = True
+            for event in self._lines.feed(data) if data else self._lines.end():
+                if is_end(event):
+                    self._answer.is_whole = self._is_over = True
                     return
                 self._ready.append(event)
         except httpx2.TimeoutException as error:
@@ -279,71 +286,10 @@ class ChatStream:
         if self._record is not None:
             self._record.end()
 
-    def _error_in(self, error: Any) -> APIError:
-        message = error.get("message") if isinstance(error, dict) else None
-        if not message or not isinstance(message, str):
-            message = "An error occurred during streaming"
-        return APIError(message=message, request=self._request(), body=error)
-
-
-class _Lines:
-    """Splits a stream of server-sent events into their data. Raises TooLarge for a line that is too long."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self._data: list[bytes] = []
-        self._in_line = 0
-        self._library: tuple[_SSELineDecoder, SSEDecoder] | None = None
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the data of the events that are complete."""
-        if self._library is None and b"\r" in data:  # lines that end otherwise: rare, and left to the library
-            self._library = _SSELineDecoder(), SSEDecoder()
-            data = b"".join(b"data: %s\n" % each for each in self._data) + self._rest + data
-        if self._library is not None:
-            return self._by_library(*self._library, data)
-        self._rest += data
-        if b"\n" not in data:
-            self._check(len(self._rest))
-            return []
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        found = []
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
-            elif not line and self._data:
-                found.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
-                self._data = []
-        return found
-
-    def _by_library(self, lines: _SSELineDecoder, decoder: SSEDecoder, data: bytes) -> list[bytes]:
-        found = []
-        for line in lines.feed(data):
-            event = decoder.decode(line.decode())
-            if event is not None and event.data:
-                found.append(event.data.encode())
-        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        self._in_line = len(data) - end + (0 if end else self._in_line)
-        self._check(self._in_line)
-        return found
-
-    def _check(self, size: int) -> None:
-        if size > MAX_MESSAGE:
-            raise TooLarge(f"the answer holds a line of more than {in_mib(MAX_MESSAGE)}, decoded")
-
 
 def chunk_of(data: Any) -> Any:
     """Return what the library makes of one piece, read from JSON."""
     return _of_text(data) or construct_type(type_=ChatCompletionChunk, value=data)
-
-
-def read_json(data: bytes) -> Any:
-    """Return the value of a JSON text, as the library reads it. Raises ValueError."""
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.MsgspecError:  # NaN and halves of surrogate pairs, which Python's own takes
-        return json.loads(data)
 
 
 def _of_text(data: Any) -> ChatCompletionChunk | None:

@@ -16,11 +16,25 @@ from fast_agent.core.exceptions import (
 )
 from fast_agent.types import PromptMessageExtended
 
+from pallas.executors.model_client.answer_errors import (
+    CutAnswerError,
+    UnreadableCallError,
+    UnusableAnswerError,
+)
 from pallas.model import CredentialSource, Fault, FaultType
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
-from .provider_errors import connection_of, refusal_in, status_of
+from .provider_errors import (
+    answer_error_in,
+    connection_of,
+    is_empty,
+    is_unreadable,
+    misfit_in,
+    refusal_in,
+    size_in,
+    status_of,
+)
 
 # It was available a moment ago and went away while reconnecting.
 _VARIABLE: Final = re.compile(r"set the (\w+) environment variable")
@@ -71,7 +85,8 @@ def raise_failure(
         return
     if (refusal := refusal_in(cause)) is not None:
         raise refusal
-    raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause, written)
+    status = status_of(cause) or _status(answer)
+    raise _provider_fault(status, _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause, written)
 
 
 def provider_failure(error: Exception, *, written: int = 0) -> Fault:
@@ -160,6 +175,10 @@ def servers_in(error: BaseException) -> tuple[str, ...]:
 def _provider_fault(
     code: int | None, detail: str, cause: BaseException | None = None, written: int = 0
 ) -> ProviderFault:
+    if (answer_error := answer_error_in(cause)) is not None:
+        detail = str(answer_error)
+    if (found := _answer_fault(cause, written)) is not None:
+        return found
     detail = _own_words(detail) if code is not None else detail
     detail_text = f" ({_safe(detail)})" if detail else ""
     if code in (401, 403):
@@ -200,6 +219,45 @@ def _own_words(detail: str) -> str:
     text = _STATUS.sub("", _PREAMBLE.sub("", detail, count=1), count=1)
     found = _MESSAGE.search(text) if text.lstrip().startswith("{") or " {" in text else None
     return _STATUS.sub("", found["text"], count=1) if found else text
+
+
+def _answer_fault(cause: BaseException | None, written: int) -> ProviderFault | None:
+    """Return the Fault for an answer of status 200 that cannot be used; None for any other failure."""
+    error = answer_error_in(cause)
+    if isinstance(error, CutAnswerError):
+        where = f"broke off after {written:,} characters" if written else "ended before it had any text"
+        return _elsewhere(FaultType.TRANSPORT, f"the model's answer {where} ({_safe(str(error))}); try again")
+    if isinstance(error, UnusableAnswerError):
+        return ProviderFault(
+            FaultType.UPSTREAM,
+            f"the model's provider sent no usable answer ({_safe(str(error))}); {error.fix}",
+        )
+    if isinstance(error, UnreadableCallError):
+        return ProviderFault(
+            FaultType.UPSTREAM,
+            f"the model's provider sent a call that cannot be made ({_safe(str(error))}); try again",
+            retryable=True,
+        )
+    if misfit := misfit_in(cause):
+        return ProviderFault(
+            FaultType.UPSTREAM,
+            f"the model's provider sent no usable answer ({_safe(misfit)}); check its base_url",
+        )
+    if (too_large := size_in(cause)) is not None:
+        return ProviderFault(FaultType.UPSTREAM, f"the model's answer is too large ({_safe(str(too_large))})")
+    if is_empty(cause):
+        return _elsewhere(
+            FaultType.UPSTREAM,
+            "the model's answer is empty: no text and no call of a tool; try again or another model",
+            retryable=True,
+        )
+    if is_unreadable(cause):
+        return ProviderFault(
+            FaultType.UPSTREAM,
+            "the model's answer cannot be read; the log has the details",
+            cause=_safe(f"{type(cause).__name__}: {cause}"),
+        )
+    return None
 
 
 def _elsewhere(kind: FaultType, message: str, *, retryable: bool | None = None) -> ProviderFault:

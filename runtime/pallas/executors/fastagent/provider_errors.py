@@ -1,4 +1,4 @@
-"""Classifies failures between us and a model provider, by the exceptions of its library.
+"""Classifies failures between us and a model provider, by our exceptions and those of its library.
 
 Libraries name things differently: OpenAI's calls a refused and a dropped connection a time-out. The causes
 of the exception have the actual error.
@@ -8,8 +8,15 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
+from json import JSONDecodeError
 from typing import Final, Literal
 
+import aiohttp
+import httpx2
+from pydantic import ValidationError
+
+from pallas.bounds.bodies import TooLarge
+from pallas.executors.model_client.answer_errors import AnswerError
 from pallas.model import Fault
 
 Connection = Literal["", "unreachable", "lost", "late", "silent"]
@@ -27,6 +34,10 @@ _LOST: Final = frozenset(
     }
 )  # fmt: skip
 _LATE: Final = frozenset({"ConnectTimeout", "ConnectionTimeoutError"})
+_EMPTY: Final = frozenset({"EmptyStreamError", "EmptyCompletionError"})
+_UNREADABLE: Final = (
+    TypeError, AttributeError, LookupError, AssertionError, JSONDecodeError, UnicodeError, ValidationError
+)  # fmt: skip
 _SILENT: Final = frozenset({"APITimeoutError", "ReadTimeout", "TimeoutError"})
 
 
@@ -56,12 +67,42 @@ def refusal_in(error: BaseException | None) -> Fault | None:
     return next((each for each in _chain(error) if isinstance(each, Fault)), None)
 
 
+def answer_error_in(error: BaseException | None) -> AnswerError | None:
+    """Return why an answer of status 200 is none; None if there is no such error."""
+    return next((each for each in _chain(error) if isinstance(each, AnswerError)), None)
+
+
+def size_in(error: BaseException | None) -> TooLarge | None:
+    """Return the error about an answer that is too large; None if there is none."""
+    return next((each for each in _chain(error) if isinstance(each, TooLarge)), None)
+
+
+def misfit_in(error: BaseException | None) -> str:
+    """Return why no request to that address can be answered; empty for any other failure."""
+    for each in _chain(error):
+        if isinstance(each, httpx2.TooManyRedirects):
+            return "its redirects lead to further redirects"
+        if isinstance(each, aiohttp.ClientResponseError):
+            return f"it does not answer in HTTP: {each.message}"
+    return ""
+
+
+def is_empty(error: BaseException | None) -> bool:
+    """Whether an answer is whole, and nothing is in it."""
+    return type(error).__name__ in _EMPTY
+
+
+def is_unreadable(error: BaseException | None) -> bool:
+    """Whether a library failed at an answer that it did not expect: its words say nothing to a user."""
+    return isinstance(error, _UNREADABLE)
+
+
 def status_of(error: BaseException | None) -> int | None:
     """Return the HTTP status of a provider's answer; None without one.
 
     Google's library calls it ``code``, and its failures are causes of fast-agent's ProviderKeyError.
     """
-    for each in (error, getattr(error, "__cause__", None)):
+    for each in (error, getattr(error, "__cause__", None), answer_error_in(error)):
         status = getattr(each, "status_code", None)
         if status is None and type(each).__module__.startswith("google."):
             status = getattr(each, "code", None)

@@ -16,10 +16,21 @@ from typing import Any, Final
 from fast_agent.core.exceptions import ProviderKeyError
 
 from pallas.executors.replay.replay import is_hurried
+from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 from pallas.telemetry.step_record import current_step
 
-from .provider_errors import Connection, connection_of, refusal_in, status_of
+from .provider_errors import (
+    Connection,
+    answer_error_in,
+    connection_of,
+    is_empty,
+    is_unreadable,
+    misfit_in,
+    refusal_in,
+    size_in,
+    status_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +44,6 @@ _CONNECTIONS: Final[Mapping[Connection, str]] = {
     "late": "no connection in time",
     "silent": "no answer in time",
 }
-_EMPTY: Final = frozenset({"EmptyStreamError", "EmptyCompletionError"})
 _REPEATED: Final = frozenset({408, 409, 425, 429})
 
 
@@ -79,7 +89,11 @@ def _replace(llm: Any, method: str, wrap: Callable[[Any], Any]) -> None:
 
 def may_repeat(error: Exception) -> bool:
     """Return whether the same request may succeed a little later."""
-    if (retry_after(error) or 0.0) > MAX_WAIT or type(error).__name__ in _EMPTY:
+    if (retry_after(error) or 0.0) > MAX_WAIT or is_empty(error) or is_unreadable(error):
+        return False
+    if size_in(error) is not None or misfit_in(error):
+        return False
+    if (answer := answer_error_in(error)) is not None and not answer.may_repeat:
         return False
     if refusal_in(error) is not None or _header(error, "x-should-retry") == "false":
         return False
@@ -116,6 +130,8 @@ def _reason(error: Exception) -> str:
     """Return why a call failed, in a few words."""
     if status := status_of(error):
         return f"HTTP {status}"
+    if (answer := answer_error_in(error)) is not None:
+        return one_line(redact_text(str(answer)), 80)
     connection, why = connection_of(error)
     if connection == "unreachable":
         return one_line(why, 80)

@@ -16,6 +16,7 @@ from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
 
 from .aiohttp_transport import AiohttpTransport, Interceptor
+from .checked_answer import check_answer
 from .step_observer import note_request, note_response
 
 MAX_CLIENTS: Final = 64
@@ -39,6 +40,7 @@ class PooledClient(httpx2.AsyncClient):
 
     Answers are limited (``pallas.bounds.bodies``): reading a larger one raises TooLarge. A redirect to
     another origin raises Fault (CONFIG): request and credentials are for the server that is configured.
+    Reading what is no answer of a model raises AnswerError.
     """
 
     def __init__(self, key: ClientKey, interceptor: Callable[[], Interceptor | None]) -> None:
@@ -53,7 +55,7 @@ class PooledClient(httpx2.AsyncClient):
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none is stored
             event_hooks={
                 "request": [_limit_encodings, note_request],
-                "response": [limit_answer, note_response, refuse_other_origin],
+                "response": [limit_answer, note_response, refuse_other_origin, check_answer],
             },
         )
 

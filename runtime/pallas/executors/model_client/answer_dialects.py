@@ -1,0 +1,174 @@
+"""Reads the streams of OpenAI's Responses, Anthropic's Messages and Google's Gemini."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from .answer_errors import ReportedError, error_in
+from .answer_reader import AnswerReader, CallIds, Event, dicts, text_of
+from .chat_answer import ChatAnswer
+
+
+class ResponsesAnswer(AnswerReader):
+    """Reads Responses. Each call has an id of its own, and its arguments are a text."""
+
+    KEY = "output"
+    END = "response.completed"
+    _ENDS: Final = ("response.completed", "response.incomplete", "response.done")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids = CallIds()
+        self._id_of: dict[Any, str] = {}
+
+    def _corrected(self, event: Event) -> Sequence[Event]:
+        kind, response = event.get("type"), event.get("response")
+        if isinstance(response, dict):
+            if (error := error_in(response, "status")) is not None:
+                raise error
+            if kind == "response.failed":
+                raise ReportedError("it says response.failed, and not why")
+            for index, item in enumerate(dicts(response.get("output"))):
+                self._correct_item(item, index)
+        if isinstance(event.get("item"), dict):
+            self._correct_item(event["item"], event.get("output_index"))
+        self.is_whole = self.is_whole or kind in self._ENDS
+        return (event,)
+
+    def _whole(self, document: Event) -> Event:
+        for index, item in enumerate(dicts(document["output"])):
+            self._correct_item(item, index)
+        return document
+
+    def _streamed(self, document: Event) -> Sequence[Event]:
+        begun = {**document, "status": "in_progress", "output": []}
+        done = {"type": "response.completed", "response": document}
+        return ({"type": "response.created", "response": begun}, *self._corrected(done))
+
+    def _correct_item(self, item: Event, index: Any) -> None:
+        if item.get("type") != "function_call":
+            return
+        if isinstance(item.get("arguments"), dict):
+            item["arguments"] = to_json(item["arguments"], inf_nan_mode="null").decode()
+        if call_id := text_of(item.get("call_id")):
+            place = index if isinstance(index, int) else item.get("id")
+            if place not in self._id_of:
+                self._id_of[place] = self._ids.unique(call_id)
+            item["call_id"] = self._id_of[place]
+
+
+class MessagesAnswer(AnswerReader):
+    """Reads Messages. Each block has an index and each call an id of its own."""
+
+    KEY = "content"
+    END = "stop_reason or message_stop"
+    _OWN_REASONS: Final = frozenset({"max_tokens", "refusal", "pause_turn", "model_context_window_exceeded"})
+    """Reasons that say more than that there are calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids = CallIds()
+        self._index_of: dict[Any, int] = {}
+        self._blocks = 0
+        self._has_calls = False
+
+    def _corrected(self, event: Event) -> Sequence[Event]:
+        match event.get("type"):
+            case "message_start":
+                self._correct_message(event)
+            case "content_block_start":
+                self._index_of[event.get("index")] = self._blocks
+                self._blocks += 1
+                if isinstance(block := event.get("content_block"), dict):
+                    self._correct_block(block)
+            case "message_delta":
+                delta = event.get("delta")
+                event["delta"] = delta = delta if isinstance(delta, dict) else {}
+                if not isinstance(event.get("usage"), dict):
+                    event["usage"] = {"output_tokens": 0}
+                self._correct_reason(delta)
+            case "message_stop":
+                self.is_whole = True
+        if "index" in event:
+            event["index"] = self._index_of.get(event["index"], max(self._blocks - 1, 0))
+        return (event,)
+
+    def _whole(self, document: Event) -> Event:
+        for block in dicts(document["content"]):
+            self._correct_block(block)
+        self._correct_reason(document)
+        return document
+
+    def _correct_message(self, event: Event) -> None:
+        message = event.get("message")
+        event["message"] = message = message if isinstance(message, dict) else {}
+        if not isinstance(message.get("content"), list):
+            message["content"] = []
+        if not isinstance(message.get("usage"), dict):
+            message["usage"] = {"input_tokens": 0, "output_tokens": 0}
+
+    def _correct_block(self, block: Event) -> None:
+        if block.get("type") == "tool_use":
+            self._has_calls = True
+            block["id"] = self._ids.unique(text_of(block.get("id")) or "call")
+
+    def _correct_reason(self, where: Event) -> None:
+        reason = where.get("stop_reason")
+        self.is_whole = self.is_whole or bool(reason)
+        if reason and self._has_calls and reason not in self._OWN_REASONS:
+            where["stop_reason"] = "tool_use"
+
+
+class GeminiAnswer(AnswerReader):
+    """Reads Gemini. Each call comes alone and ended: fast-agent takes calls that follow as one."""
+
+    KEY = "candidates"
+    END = "finishReason"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids = CallIds()
+
+    def _corrected(self, event: Event) -> Sequence[Event]:
+        candidates = dicts(event.get("candidates"))
+        feedback = event.get("promptFeedback")
+        is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
+        self.is_whole = self.is_whole or is_blocked or any(each.get("finishReason") for each in candidates)
+        content = candidates[0].get("content") if candidates else None
+        parts = dicts(content.get("parts")) if isinstance(content, dict) else []
+        calls = [each["functionCall"] for each in parts if isinstance(each.get("functionCall"), dict)]
+        for call in calls:
+            if call_id := text_of(call.get("id")):
+                call["id"] = self._ids.unique(call_id)
+        if not calls:
+            return (event,)
+        first = candidates[0]
+        empty = {**first, "content": {"role": "model", "parts": []}}
+        return [*(_alone(first, part) for part in parts), {**event, "candidates": [empty, *candidates[1:]]}]
+
+    def _streamed(self, document: Event) -> Sequence[Event]:
+        return self._corrected(document)
+
+
+def _alone(candidate: Event, part: Event) -> Event:
+    """Return an event with one part of a candidate, which ends if that is a call."""
+    alone = {**candidate, "content": {"role": "model", "parts": [part]}}
+    alone.pop("finishReason", None)
+    if "functionCall" in part:
+        alone["finishReason"] = "STOP"
+    return {"candidates": [alone]}
+
+
+def reader_of(path: str) -> AnswerReader | None:
+    """Return a reader for what a server answers at that path of its API; None if no model answers there."""
+    last = path.rstrip("/").rpartition("/")[2]
+    if path.rstrip("/").endswith("/chat/completions"):
+        return ChatAnswer()
+    if last == "responses":
+        return ResponsesAnswer()
+    if last == "messages":
+        return MessagesAnswer()
+    if last.endswith((":generateContent", ":streamGenerateContent")):
+        return GeminiAnswer()
+    return None

@@ -1,0 +1,99 @@
+"""Reads the events of one streamed answer, and corrects what a client of the dialect's own server would lose.
+
+A reader gets each event as a JSON object, in order, and returns the events that a client is to get instead.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from .answer_errors import CutAnswerError, UnusableAnswerError, error_in, no_answer, not_json
+from .event_lines import EventLines, read_json
+
+type Event = dict[str, Any]
+
+_ENDED: Final = "its stream ended without {}"
+
+
+class AnswerReader:
+    """Reads one answer. Raises AnswerError for what is no answer."""
+
+    KEY: ClassVar[str]
+    """The key that an answer which is not streamed has, and an error has not."""
+    END: ClassVar[str]
+    """What ends a whole answer, in words."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+
+    def read(self, data: bytes) -> Sequence[Event]:
+        """Return what a client is to get for an event with this data."""
+        try:
+            event = read_json(data)
+        except ValueError:
+            raise not_json(data) from None
+        if (error := error_in(event, self.KEY)) is not None:
+            raise error
+        if not isinstance(event, dict):
+            raise UnusableAnswerError(f"it sent an event that is not a JSON object but {event!r:.80}")
+        return self._corrected(event)
+
+    def rest(self) -> Sequence[Event]:
+        """Return what is missing at the end of the stream. Raises CutAnswerError if that is the answer."""
+        if not self.is_whole:
+            raise CutAnswerError(_ENDED.format(self.END))
+        return ()
+
+    def last(self, lines: EventLines) -> Sequence[Event]:
+        """Return what a client is to get at the end of the body, whose events were those of ``lines``."""
+        if lines.stray and not lines.has_events:
+            return self.document(lines.stray, streamed=True)
+        return self.rest()
+
+    def document(self, body: bytes, *, streamed: bool) -> Sequence[Event]:
+        """Return a body that was sent at once, as the events of a stream if it was to be ``streamed``."""
+        try:
+            document = read_json(body)
+        except ValueError:
+            raise no_answer(body.decode(errors="replace")) from None
+        if (error := error_in(document, self.KEY)) is not None:
+            raise error
+        if not isinstance(document, dict) or self.KEY not in document:
+            raise UnusableAnswerError(f"it sent JSON that is no answer of a model: {document!r:.80}")
+        return self._streamed(document) if streamed else (self._whole(document),)
+
+    def _corrected(self, event: Event) -> Sequence[Event]:
+        return (event,)
+
+    def _whole(self, document: Event) -> Event:
+        return document
+
+    def _streamed(self, document: Event) -> Sequence[Event]:
+        raise UnusableAnswerError(
+            "it sent its answer at once, though a stream was asked for", "use a server that streams"
+        )
+
+
+class CallIds:
+    """Gives each call of an answer an id of its own. A client keeps calls by their ids."""
+
+    def __init__(self) -> None:
+        self._taken = set[str]()
+
+    def unique(self, wanted: str) -> str:
+        """Return ``wanted``, or the first free name made of it."""
+        found, number = wanted, 1
+        while found in self._taken:
+            number += 1
+            found = f"{wanted}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def dicts(values: Any) -> list[Event]:
+    """Return the objects of a JSON array; none for any other value."""
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, Iterable) else []
+
+
+def text_of(value: Any) -> str:
+    """Return a value that is a text; empty for any other."""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,102 @@
+"""Pieces of a chat completion become the calls that the server meant, however they are cut and labelled."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas.executors.model_client.answer_errors import CutAnswerError, ReportedError
+from pallas.executors.model_client.chat_answer import ChatAnswer
+
+TEXTS = st.lists(st.text(alphabet='{}[]"\\ax', max_size=6), min_size=1, max_size=4)
+
+
+def event(delta: Any, finish: str | None = None) -> bytes:
+    return json.dumps(
+        {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    ).encode()
+
+
+def joined(events: Sequence[bytes]) -> list[tuple[str, str, Any]]:
+    """The calls as a client joins them by their index: id, name and arguments."""
+    answer, found = ChatAnswer(), dict[int, tuple[str, str, str]]()
+    read = [each for data in events for each in answer.read(data)]
+    for each in [*read, *answer.rest()]:
+        for piece in each["choices"][0]["delta"].get("tool_calls", ()):
+            ident, name, text = found.get(piece["index"], ("", "", ""))
+            function = piece["function"]
+            found[piece["index"]] = (
+                ident + piece.get("id", ""),
+                name + function.get("name", ""),
+                text + function["arguments"],
+            )
+    return [(ident, name, json.loads(text)) for ident, name, text in found.values()]
+
+
+@given(TEXTS, st.data(), st.sampled_from(["id", "index", "both", "first"]), st.booleans())
+def test_calls_cut_anywhere_are_joined(
+    texts: list[str], data: st.DataObject, label: str, names: bool
+) -> None:
+    events = []
+    for number, text in enumerate(texts):
+        whole = json.dumps({"text": text})
+        cut = data.draw(st.integers(1, len(whole) - 1))
+        for part, is_first in ((whole[:cut], True), (whole[cut:], False)):
+            piece: dict[str, Any] = {"function": {"arguments": part}}
+            if is_first or names:
+                piece["function"]["name"] = "say"
+            if label in ("id", "both") or (label == "first" and is_first):
+                piece["id"] = f"i{number}"
+            if label != "id":
+                piece["index"] = 0 if label == "first" else number
+            events.append(event({"tool_calls": [piece]}))
+    found = joined([*events, event({}, "stop")])
+    assert [(name, arguments) for _, name, arguments in found] == [("say", {"text": text}) for text in texts]
+    assert len({ident for ident, _, _ in found}) == len(texts)
+
+
+@pytest.mark.parametrize("finish", ["stop", "function_call", "tool_calls", "length", "eos"])
+def test_calls_count_whatever_the_reason_says(finish: str) -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "say", "arguments": "{}"}}
+    answer = ChatAnswer()
+    answer.read(event({"tool_calls": [call]}))
+    (last,) = answer.read(event({}, finish))
+    assert last["choices"][0]["finish_reason"] == "tool_calls"
+    assert answer.rest() == ()
+
+
+def test_ids_are_the_same_when_an_answer_is_read_again() -> None:
+    events = [
+        event({"tool_calls": [{"function": {"name": "say", "arguments": "{}"}}] * 2}),
+        event({}, "stop"),
+    ]
+    assert joined(events) == joined(events)
+    assert len({ident for ident, _, _ in joined(events)}) == 2
+
+
+def test_an_answer_without_an_end_is_cut() -> None:
+    answer = ChatAnswer()
+    answer.read(event({"content": "all of it"}))
+    with pytest.raises(CutAnswerError):
+        answer.rest()
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "status"),
+    [
+        ({"error": "odd"}, "odd", None),
+        ({"error": {"message": "no", "code": "429"}}, "no", 429),
+        ({"error": {"message": "no", "type": "overloaded_error"}}, "no", 529),
+        ({"error": {"errors": [1]}}, '{"errors":[1]}', None),
+        ({"error": True, "message": "no"}, "no", None),
+        ({"object": "error", "message": "no", "code": 40303}, "no", None),
+        ({"detail": [{"msg": "field required"}]}, "field required", None),
+    ],
+)
+def test_an_error_is_in_the_words_of_the_server(error: Any, words: str, status: int | None) -> None:
+    with pytest.raises(ReportedError) as raised:
+        ChatAnswer().read(json.dumps(error).encode())
+    assert (str(raised.value), raised.value.status_code) == (words, status)
