@@ -99,7 +99,5 @@ def _event(event: Event) -> bytes:
 
 
 def _json(value: Event) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (UnicodeError, OverflowError):  # halves of surrogate pairs, and numbers beyond 64 bits
-        return json.dumps(value).encode()
+    """Return JSON in ASCII: the libraries also split lines at separators that Unicode has."""
+    return json.dumps(value).encode()
