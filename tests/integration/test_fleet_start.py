@@ -111,7 +111,7 @@ async def test_an_agent_that_does_not_import_is_in_error_and_the_rest_run(tmp_pa
         ("fast = 3\n", "`fast` is int"),
         ("import sys\nsys.exit(3)\n", "exit(3)"),
         ("def broken(:\n", "SyntaxError"),
-        ("from fast_agent import FastAgent\nfast = FastAgent('x')\n", "no agent is defined"),
+        ("from fast_agent import FastAgent\nfast = FastAgent('x')\n", "defines no agent"),
     ],
 )
 async def test_a_module_that_is_no_agent_says_what_is_missing(tmp_path: Path, source: str, says: str) -> None:

@@ -87,9 +87,9 @@ def test_the_configuration_above_a_file_is_its_own(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_one_agent_says_why(folder: Path) -> None:
-    odd = folder / "my-agent.py"
+    odd = folder / "my agent.py"
     odd.touch()
-    with pytest.raises(NotSingle, match=r"my-agent is not a module name"):
+    with pytest.raises(NotSingle, match=r"my agent is not a module name"):
         root_of(odd)
     (folder / "agents.yaml").touch()
     assert root_of(folder / "agents.yaml") == folder == root_of(folder)

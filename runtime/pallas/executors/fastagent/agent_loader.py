@@ -157,7 +157,7 @@ def choose_agent(project: Project, agent: AgentConfig, fast: FastAgent) -> Agent
         mistake = Mistake(agent.where, key, problem, "; ".join(filter(None, hints)))
         raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
     if not choice.name:
-        raise Fault(FaultType.CONFIG, f"{place} defines no agent; decorate a function with @fast.agent(...)")
+        raise Fault(FaultType.CONFIG, f"{place}: defines no agent; decorate a function with @fast.agent(...)")
     return choice
 
 
