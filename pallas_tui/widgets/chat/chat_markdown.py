@@ -1,6 +1,5 @@
 """An agent's Markdown, shown as untrusted text."""
 
-from collections.abc import Iterable, Iterator
 from itertools import cycle
 from typing import Final, cast
 
@@ -12,8 +11,13 @@ from textual.css.types import TextAlign
 from textual.highlight import highlight
 from textual.message import Message
 from textual.widgets import Markdown
-from textual.widgets._markdown import MarkdownTable, MarkdownTableContent, MarkdownTH
-from textual.widgets.markdown import MarkdownBlock
+from textual.widgets._markdown import (
+    MarkdownTable,
+    MarkdownTableContent,
+    MarkdownTH,
+    MarkdownTHead,
+    MarkdownTR,
+)
 
 from pallas.safe_text import sanitize
 
@@ -91,28 +95,52 @@ class _AlignedCells(MarkdownTableContent):
             yield cell
 
 
+class _AlignedHeading(MarkdownTH):
+    """The head of a column, which has the alignment of its ruler (``:--``, ``:-:``, ``--:``)."""
+
+    @property
+    def alignment(self) -> TextAlign:
+        """The alignment of the column."""
+        style = str(self._token.attrGet("style") or "")
+        return cast("TextAlign", style.removeprefix("text-align:") or "left")
+
+
+class _AlignedRow(MarkdownTR):
+    """A row, of heads or of cells."""
+
+    def alignments(self) -> list[TextAlign]:
+        """The alignments of the heads in it."""
+        return [each.alignment for each in self._blocks if isinstance(each, _AlignedHeading)]
+
+
+class _AlignedHead(MarkdownTHead):
+    """The head of a table."""
+
+    def alignments(self) -> list[TextAlign]:
+        """The alignments of the columns."""
+        rows = (each for each in self._blocks if isinstance(each, _AlignedRow))
+        return [alignment for row in rows for alignment in row.alignments()]
+
+
 class _AlignedTable(MarkdownTable):
-    """A table with the alignment that its ruler asks for (``:--``, ``:-:``, ``--:``)."""
+    """A table whose columns are aligned as its ruler says."""
 
     def compose(self) -> ComposeResult:
         self._headers, self._rows = self._get_headers_and_rows()
-        yield _AlignedCells(self._headers, self._rows, list(_alignments(self._blocks)))
-
-
-def _alignments(blocks: Iterable[MarkdownBlock]) -> Iterator[TextAlign]:
-    """Iterate over the alignments of the columns, by the heads of them."""
-    for block in blocks:
-        if isinstance(block, MarkdownTH):
-            style = str(block._token.attrGet("style") or "")
-            yield cast("TextAlign", style.removeprefix("text-align:") or "left")
-        else:
-            yield from _alignments(block._blocks)
+        heads = (each for each in self._blocks if isinstance(each, _AlignedHead))
+        alignments = [alignment for head in heads for alignment in head.alignments()]
+        yield _AlignedCells(self._headers, self._rows, alignments)
 
 
 class AnswerMarkdown(Markdown):
     """Markdown from an agent: tags are text, and a link is only passed on to the user, never opened."""
 
-    BLOCKS = Markdown.BLOCKS | {"table_open": _AlignedTable}
+    BLOCKS = Markdown.BLOCKS | {
+        "table_open": _AlignedTable,
+        "thead_open": _AlignedHead,
+        "tr_open": _AlignedRow,
+        "th_open": _AlignedHeading,
+    }
 
     class LinkTaken(Message):
         """A link was clicked; ``href`` is its target."""
