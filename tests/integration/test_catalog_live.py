@@ -238,7 +238,7 @@ async def test_a_deleted_agent_finishes_its_runs_and_leaves_nothing(fleet: Fleet
 
 async def test_what_cannot_be_made_is_that_agents_error_alone(fleet: Fleet) -> None:
     catalog = catalog_of(fleet)
-    away = {"name": "away", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "plain"}}
+    away = {"name": "away", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Team": "plain"}}
     await catalog.create("project", "far", {"servers": [away]}, "ann")
     partly = await catalog.create("agent", "partly", {"project": "far"}, "ann")
     assert partly.status["state"] == "ready"  # a downstream that is away is no error of the agent

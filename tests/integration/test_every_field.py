@@ -80,6 +80,11 @@ class Case:
 
 
 NEWER = object()
+PAIR = f"""{agent_module("first")}
+
+@fast.agent(name="second", instruction="You are second.")
+async def second() -> None: ...
+"""
 
 
 def snapshot(saves: Saves, agent: str) -> AgentSnapshot:
@@ -202,6 +207,7 @@ THIRD = {"id": "c", "models": ["passthrough"]}
 CASES = {
     "title": Case("hand", {"title": "Hands"}, published("hand", "title"), "Hands"),
     "description": Case("hand", {"description": "Counts"}, resource("hand", "description"), "Counts"),
+    "agent": Case("pair", {"agent": "second"}, instruction("pair"), "You are second."),
     "module": Case("other", {"module": "agents.another"}, instruction("other"), "You are another."),
     "params": Case("plain", {"params": {"max_tokens": 77}}, resource("plain", "defaultParams"), NEWER),
     "needs": Case("hand", {"depends_on": ["work"]}, status("hand", "depends_on"), ("work",)),
@@ -257,9 +263,14 @@ async def saves(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Saves
         del entries["guarded"]["auth"]
         entries["choosing"]["providers"] = MODELS
         entries["apart"]["isolation"] = "process"
+        entries["pair"] = {"auth": "off"}
         write_project(
             root,
-            {**dict.fromkeys(keys), **{name: agent_module(name, ("echo",)) for name in modules}},
+            {
+                **dict.fromkeys(keys),
+                **{name: agent_module(name, ("echo",)) for name in modules},
+                "pair": PAIR,
+            },
             keys=entries,
             top={"auth": auth()},
             config=dict(ECHO),

@@ -155,8 +155,17 @@ async def test_what_a_server_refuses_is_asked_once_and_told_with_its_backend(
     assert (len(bad.bodies), len(good.bodies)) == (1, 0)
 
 
-@pytest.mark.parametrize("said", [b"", b"<html>maintenance</html>", b"data: {broken\n\n"])
-async def test_a_backend_that_answers_what_is_no_answer_is_replaced_at_once(said: bytes) -> None:
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [
+        (b"", (FaultType.TRANSPORT, True)),  # it broke off
+        (b"<html>maintenance</html>", (FaultType.UPSTREAM, False)),
+        (b"data: {broken\n\n", (FaultType.UPSTREAM, False)),
+    ],
+)
+async def test_a_backend_that_answers_what_is_no_answer_is_replaced_at_once(
+    said: bytes, failure: tuple[FaultType, bool]
+) -> None:
     # HC-27
     time = Time()
     async with servers([said], ["fine"]) as (bad, good):
@@ -166,8 +175,8 @@ async def test_a_backend_that_answers_what_is_no_answer_is_replaced_at_once(said
         async with _service(project(_at(bad, "bad")), time) as service:
             with pytest.raises(Fault) as caught:
                 await _ask(service)
-    assert (caught.value.type, caught.value.retryable) == (FaultType.UPSTREAM, False)
-    assert time.slept == []
+    assert (caught.value.type, caught.value.retryable) == failure
+    assert (time.slept == []) is not caught.value.retryable
 
 
 async def test_an_answer_that_breaks_off_is_asked_of_another() -> None:

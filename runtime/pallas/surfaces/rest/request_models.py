@@ -108,7 +108,7 @@ READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
         "reason",
         "problem",
     }
-    | {"shadowed", "shadows", "payload", "context", "toolRules"},
+    | {"shadowed", "shadows", "serves", "payload", "context", "toolRules"},
     "llm": _OF_ALL | {"warning"},
     "secret": _OF_ALL | {"problem"},
     "project": _OF_ALL | {"source"},
