@@ -72,13 +72,13 @@ class Desk:
 
     def _read(self) -> None:
         while not self._over.is_set():
-            if self.reads.wait(0.1) and select.select([self.master], [], [], 0.1)[0]:
+            if self.reads.wait(0.1) and select.select([self.master], [], [], 0.1)[0]:  # subject: repeated
                 with suppress(OSError):
                     self.drawn += os.read(self.master, 65_536)
 
     def is_ready(self) -> bool:
         with suppress(httpx2.HTTPError):
-            return httpx2.get(f"{self.registry}/readyz").status_code == 200
+            return httpx2.get(f"{self.registry}/readyz", timeout=60).status_code == 200
         return False
 
     def press(self, keys: bytes) -> None:

@@ -66,7 +66,7 @@ MODELS: Final = {
 }
 # Names of agents in the sample project that are also words of MCP or of the configuration.
 WORDS: Final = {"vision"}
-AGENTS: Final = {"harper", "jarvis", "orchestrator", "engineering", "infra", "reviewer", "deployer", "desk"}
+AGENTS: Final = {"harper", "jarvis", "engineering", "infra", "reviewer", "deployer", "desk"}
 
 _URL: Final = re.compile(r"https?://([\w.-]+)")
 _NAME: Final = re.compile(

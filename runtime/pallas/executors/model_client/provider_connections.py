@@ -179,8 +179,7 @@ async def refuse_other_origin(response: httpx2.Response) -> None:
 
 
 def _origin_of(url: httpx2.URL) -> str:
-    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
-    return f"{url.scheme}://{url.host}:{port}"
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
 async def _closed(client: PooledClient) -> None:
