@@ -207,11 +207,28 @@ async def test_white_space_around_a_value_is_not_part_of_it(port: int, app: Reco
     assert app.requests[0]["headers"] == {"host": "127.0.0.1", "connection": "close", "x": ""}
 
 
-@pytest.mark.parametrize("target", ["/a?b=c", "/a%2Fb", "//host/a", "http://elsewhere/mcp", "*", "/a#b"])
+@pytest.mark.parametrize("target", ["/a?b=c", "/a%2Fb", "//host/a", "*", "/a#b"])
 async def test_the_path_is_the_target_as_it_was_sent(port: int, app: Recorder, target: str) -> None:
     method = b"OPTIONS " if target == "*" else b"GET "
     await raw(port, method + target.encode() + b" HTTP/1.1\r\n" + LAST + b"\r\n")
     assert app.requests[0]["path"] == target.partition("?")[0].replace("%2F", "/")
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("http://elsewhere/mcp", "/mcp"),
+        ("HTTP://elsewhere/mcp?a=b", "/mcp"),
+        ("https://elsewhere", "/"),
+        ("http://elsewhere?a=b", "/"),
+    ],
+)
+async def test_a_target_that_is_a_url_names_the_host(
+    port: int, app: Recorder, target: str, path: str
+) -> None:
+    await raw(port, b"GET " + target.encode() + b" HTTP/1.1\r\n" + LAST + b"\r\n")
+    request = app.requests[0]
+    assert (request["path"], request["headers"]["host"]) == (path, "elsewhere")
 
 
 @pytest.mark.parametrize("framing", ["length", "chunks", "none"])

@@ -30,6 +30,7 @@ from .direct_calls import DirectCalls, DirectResult, DirectTools
 from .host_guard import HostOriginGuard
 from .mcp_run import cancel_for, run_for
 from .mcp_sessions import IDLE, McpSessions
+from .message_check import MessageCheck
 from .parked_calls import ParkedCalls
 from .published_agent import health_text
 from .send_message_call import (
@@ -239,7 +240,7 @@ def endpoint(
         app = DirectCalls(app, server.direct)
     if wire is not None:
         app = WireTap(app, wire)
-    app = McpSessions(app, seal, server.name)
+    app = MessageCheck(McpSessions(app, seal, server.name))
     app = BodyLimit(gate(app) if gate is not None else app)
     return app if hosts is None else HostOriginGuard(app, hosts)
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +34,7 @@ _LEAST: Final = 64
 MAX_HEAD: Final = 64 * 1024
 # Requests of one connection that wait for the answers of those before.
 PIPELINED: Final = 64
+_ABSOLUTE_FORM: Final = re.compile(rb"https?://(?P<authority>[^/?#]*)", re.IGNORECASE)
 # This many are closed at once to make room.
 _BATCH: Final = 256
 _TELL_EVERY: Final = 60.0
@@ -230,6 +232,7 @@ class ClientConnection(HttpToolsProtocol):
         self._in_head = False
         version = self.parser.get_http_version()
         self._check(version)
+        self._take_origin_form()
         scope: Any = self.scope
         path, _, query = self.url.partition(b"?")
         scope.update(
@@ -259,6 +262,15 @@ class ClientConnection(HttpToolsProtocol):
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
+
+    def _take_origin_form(self) -> None:
+        """Split a target that is a whole URL: its host counts, whatever ``Host`` says (RFC 9112, 3.2.2)."""
+        found = _ABSOLUTE_FORM.match(self.url)
+        if found is not None:
+            rest = self.url[found.end() :]
+            self.url = rest if rest.startswith(b"/") else b"/" + rest
+            others = [each for each in self.headers if each[0] != b"host"]
+            self.headers[:] = [(b"host", found["authority"]), *others]
 
     def _check(self, version: str) -> None:
         """Refuse what the parser takes and two readers may understand in two ways."""

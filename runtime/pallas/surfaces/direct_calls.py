@@ -30,12 +30,13 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.bounds.sizes import MAX_BODY
 from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE
 
 from .parked_calls import ParkedCalls
+from .request_replay import read_body
 from .send_message_call import META, TextResult
 
 PING_INTERVAL: Final = 15.0
@@ -122,11 +123,12 @@ class DirectCalls:
         if name is None:
             await self._app(scope, receive, send)
             return
-        body, last = await _body(receive)
-        found = _understood(body, name) if last is None else None
+        body = await read_body(receive, MAX_BODY)
+        found = _understood(body.data, name) if body.is_whole else None
         if found is None:
-            await self._app(scope, _replaying(body, last, receive), send)
+            await self._app(scope, body.replayed(receive), send)
             return
+        del body
         request_id, arguments, meta = found
         exchange = _Exchange(scope, receive, send, request_id, meta)
         result = await exchange.result(self._tools.call(name, arguments))
@@ -179,31 +181,6 @@ class DirectCalls:
 def _takes_both(accept: bytes) -> bool:
     kinds = accept.decode("latin-1").split(",")
     return {kind.split(";")[0].strip().lower() for kind in kinds} >= _ACCEPTED
-
-
-async def _body(receive: Receive) -> tuple[bytes, Message | None]:
-    """Return the body, and the message that ended it too early."""
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        return message.get("body", b""), None
-    parts = bytearray()
-    while message["type"] == "http.request":
-        parts += message.get("body", b"")
-        if not message.get("more_body", False):
-            return bytes(parts), None
-        message = await receive()
-    return bytes(parts), message
-
-
-def _replaying(body: bytes, last: Message | None, receive: Receive) -> Receive:
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": last is not None}]
-    if last is not None:
-        messages.append(last)
-
-    async def replay() -> Message:
-        return messages.pop(0) if messages else await receive()
-
-    return replay
 
 
 def _understood(body: bytes, name: str) -> tuple[int | str, dict[str, Any], dict[str, Any]] | None:

@@ -21,7 +21,7 @@ import json
 import logging
 from collections import Counter, OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +38,7 @@ from pallas.access.identity import OTHER_IDENTITY, may_continue
 from pallas.model import Principal
 from pallas.model.ids import mint
 
+from .message_check import REQUEST_ID
 from .request_caller import PRINCIPAL, principal_in
 from .send_message_call import SEALED_SESSION
 from .session_messages import OWN_SCOPE, SESSION_HEADER, ClientNote, HeldAnswer, own_request, reading, with_id
@@ -59,6 +60,7 @@ _RETRY: Final = 5
 _TELL_EVERY: Final = 10.0
 _REFUSED: Final = f"Session not found: it was {OTHER_IDENTITY}; or open a session of your own"
 _UNKNOWN: Final = "Session not found"
+_IN_PROGRESS: Final = "a request with this id is in progress in this session; each needs an id of its own"
 _MAX_HANDSHAKE: Final = 65_536
 _MAX_PASSING: Final = 100
 _PASS_S: Final = 10.0
@@ -83,6 +85,8 @@ class _Session:
     caller: _Caller
     last: float
     under_way: int = 0
+    requests: set[str] = field(default_factory=set)
+    """The ids of its requests in progress, as the SDK compares them."""
     claims: SessionClaims | None = None
 
 
@@ -222,12 +226,21 @@ class McpSessions:
                     self._forget(session)
             await send(message)
 
+        request = scope.get(REQUEST_ID)
+        request_id = str(request)
+        if request is not None and request_id in found.requests:
+            await _refuse(scope, send, 400, INVALID_REQUEST, _IN_PROGRESS, request)
+            return
+        if request is not None:
+            found.requests.add(request_id)
         found.under_way += 1
         self._touch(session, found)
         try:
             await self._app(_in_the_name_of(found.owner, scope), receive, note)
         finally:
             found.under_way -= 1
+            if request is not None:
+                found.requests.discard(request_id)
             self._touch(session, found)
 
     async def _open(
@@ -411,8 +424,10 @@ async def _nowhere(_: Message) -> None:
     return None
 
 
-async def _refuse(scope: Scope, send: Send, status: int, code: int, message: str) -> None:
-    body: dict[str, Any] = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+async def _refuse(
+    scope: Scope, send: Send, status: int, code: int, message: str, request_id: int | str | None = None
+) -> None:
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
     await _answer(send, status, b"" if scope["method"] == "HEAD" else json.dumps(body).encode())
 
 
