@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from support.live import running, write_project
 
-from pallas.executors.fastagent import agent_loader, google_seam, log_seam
+from pallas.executors.fastagent import agent_loader, google_schema, log_seam
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import AgentState
 
 
 @pytest.mark.parametrize(
-    "hook", (*agent_loader.HOOKS, google_seam.references()), ids=lambda hook: f"{hook.name}-{hook.attribute}"
+    "hook",
+    (*agent_loader.HOOKS, google_schema.schema_hook()),
+    ids=lambda hook: f"{hook.name}-{hook.attribute}",
 )
 def test_the_target_is_there_with_the_parameters_we_know(hook: Hook) -> None:
     # PR-29

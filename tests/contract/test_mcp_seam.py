@@ -24,10 +24,10 @@ def test_models_are_asked_with_clients_that_are_limited() -> None:
 
 
 def test_googles_schemas_come_from_the_function_that_is_wrapped() -> None:
-    converting = inspect.getsource(google_converter.GoogleConverter._clean_schema_for_google)
-    assert "self._resolve_refs(schema, schema)" in converting
+    converting = inspect.getsource(google_converter.GoogleConverter.convert_to_google_tools)
+    assert "self._clean_schema_for_google(tool.input_schema)" in converting
     hooks = [hook.name for hook in params_seam.hooks_for(GoogleNativeLLM)]
-    assert "bounded-references" in hooks
+    assert "google-schemas" in hooks
 
 
 def source(function: Any) -> str:

@@ -20,7 +20,7 @@ from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Params
 from pallas.safe_text import encodable, one_line
 
-from . import google_seam
+from .google_schema import schema_hook
 from .model_client_seam import GOOGLE
 from .provider_params import (
     Family,
@@ -35,6 +35,7 @@ from .provider_params import (
     without,
 )
 from .tool_allowlist import Allowed, find_one
+from .tool_schemas import chat_schema, fit_tools, messages_schema
 
 log = logging.getLogger(__name__)
 
@@ -214,11 +215,25 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
         if owner is not None:
             found.append(Hook(name, owner, method, parameters, wrap))
     if hasattr(kind, GOOGLE):
-        found.append(google_seam.references())
+        found.append(schema_hook())
     return tuple(found)
 
 
-def _editing(llm: Any, arguments: dict[str, Any]) -> None:
+def _schema_in_function(tool: Any) -> tuple[Any, str]:
+    return tool.get("function"), "parameters"
+
+
+_SCHEMAS: Final[dict[Family, tuple[Callable[[Any], tuple[Any, str]], Callable[[Any], dict[str, Any]]]]] = {
+    "openai": (_schema_in_function, chat_schema),
+    "responses": (lambda tool: (tool, "parameters"), chat_schema),
+    "anthropic": (lambda tool: (tool, "input_schema"), messages_schema),
+}
+"""Where a tool of a request has its schema, and the nearest one that the API takes."""
+
+
+def _editing(llm: Any, arguments: dict[str, Any], family: Family) -> None:
+    if tools := arguments.get("tools"):
+        fit_tools(tools, *_SCHEMAS[family])
     asked = _asked.get()
     if asked is not None and asked.llm is llm:
         asked.edit(arguments)
@@ -232,7 +247,7 @@ def _editing(llm: Any, arguments: dict[str, Any]) -> None:
 def _openai(make: Any) -> Any:
     def make_request(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = make(self, *args, **kwargs)
-        _editing(self, request.arguments)
+        _editing(self, request.arguments, "openai")
         return request
 
     return make_request
@@ -240,7 +255,7 @@ def _openai(make: Any) -> Any:
 
 def _anthropic(execute: Any) -> Any:
     async def execute_stream(self: Any, *, anthropic: Any, arguments: dict[str, Any], **kwargs: Any) -> Any:
-        _editing(self, arguments)
+        _editing(self, arguments, "anthropic")
         never_without_tools(arguments)
         try:
             return await execute(self, anthropic=anthropic, arguments=arguments, **kwargs)
@@ -253,7 +268,7 @@ def _anthropic(execute: Any) -> Any:
 def _responses(build: Any) -> Any:
     def build_args(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = build(self, *args, **kwargs)
-        _editing(self, arguments)
+        _editing(self, arguments, "responses")
         return arguments
 
     return build_args

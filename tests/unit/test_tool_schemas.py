@@ -1,0 +1,134 @@
+"""Any JSON Schema becomes one that each provider takes, in a size that is bounded."""
+
+import json
+from typing import Any
+
+import pytest
+from google.genai import types
+from hypothesis import given
+from hypothesis import strategies as st
+from support.schema_rules import anthropic_refusals, google_refusals, openai_refusals
+
+from pallas.executors.fastagent.google_schema import google_schema
+from pallas.executors.fastagent.tool_schemas import chat_schema, messages_schema
+
+NAMES = st.sampled_from(["a", "b", "c d", "$ref", "type", "properties", ""])
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
+KINDS = st.sampled_from(["string", "number", "integer", "boolean", "array", "object", "null", "odd"])
+REFERENCES = st.sampled_from(["#", "#/$defs/a", "#/$defs/b", "#/nowhere", "other.json"])
+WORDS = st.sampled_from(["date", "date-time", "int32", "^x"])
+
+
+def _keywords(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    named = st.dictionaries(NAMES, inner, max_size=3)
+    several = st.lists(inner, max_size=3)
+    number = st.integers(0, 9) | st.floats(0, 9) | st.booleans()
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": KINDS | st.lists(KINDS, min_size=1, max_size=3, unique=True),
+            "properties": named,
+            "required": st.lists(NAMES, max_size=3, unique=True) | st.booleans(),
+            "patternProperties": st.dictionaries(st.just("^x"), inner, max_size=1),
+            "additionalProperties": inner,
+            "items": inner | several,
+            "prefixItems": st.lists(inner, min_size=1, max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=3),
+            "oneOf": st.lists(inner, min_size=1, max_size=3),
+            "allOf": st.lists(inner, min_size=1, max_size=3),
+            "not": inner,
+            "enum": st.lists(VALUES, min_size=1, max_size=4),
+            "const": VALUES,
+            "minimum": st.integers(0, 9),
+            "exclusiveMinimum": number,
+            "exclusiveMaximum": number,
+            "minItems": st.integers(0, 9),
+            "format": WORDS,
+            "pattern": WORDS,
+            "nullable": st.booleans(),
+            "description": st.text(max_size=3) | st.integers(),
+            "$ref": REFERENCES,
+            "$defs": st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+        },
+    )
+
+
+SCHEMAS = st.recursive(st.booleans() | st.just({}), _keywords, max_leaves=12)
+
+
+@given(SCHEMAS)
+def test_any_schema_becomes_one_that_gemini_takes(schema: Any) -> None:
+    found = google_schema(schema)
+    assert list(google_refusals(found)) == []
+    types.Schema(**found)
+
+
+@given(SCHEMAS)
+def test_any_schema_becomes_one_that_openai_takes(schema: Any) -> None:
+    before = json.dumps(schema)
+    assert list(openai_refusals(chat_schema(schema))) == []
+    assert json.dumps(schema) == before
+
+
+@given(SCHEMAS)
+def test_any_schema_becomes_one_that_anthropic_takes_or_is_refused_by_name(schema: Any) -> None:
+    try:
+        found = messages_schema(schema)
+    except ValueError as error:
+        assert "property" in str(error)
+    else:
+        assert list(anthropic_refusals(found)) == []
+
+
+def _nested(key: str, depth: int) -> Any:
+    schema: Any = {"type": "object", "properties": {"a": {"type": "string"}}}
+    for _ in range(depth):
+        schema = {
+            "type": "object",
+            "properties": {"a": schema},
+            key: [{}, {"required": ["a"]}, {"title": "b"}],
+        }
+    return schema
+
+
+@pytest.mark.parametrize("key", ["anyOf", "oneOf", "allOf"])
+def test_combinations_do_not_multiply_without_end(key: str) -> None:
+    schema = _nested(key, 30)
+    assert len(json.dumps(google_schema(schema))) < 10_000_000
+    assert len(json.dumps(chat_schema(schema))) < 100_000
+
+
+def test_a_deep_schema_is_cut() -> None:
+    schema: Any = {"type": "string"}
+    for number in range(500):
+        schema = {"items": schema} if number % 2 else {"type": "object", "properties": {"a": schema}}
+    given = {"type": "object", "properties": {"a": schema}}
+    assert 1_000 < len(json.dumps(google_schema(given))) < 10_000
+    assert 500 < len(json.dumps(chat_schema(given))) < 5_000
+
+
+def test_references_that_double_are_written_out_within_a_bound() -> None:
+    parts = {
+        f"n{i}": {"type": "object", "allOf": [{"$ref": f"#/$defs/n{i + 1}"}] * 2, "properties": both(i)}
+        for i in range(40)
+    }
+    schema = {"$ref": "#/$defs/n0", "anyOf": [{"$ref": "#/$defs/n1"}] * 2, "$defs": parts}
+    assert len(json.dumps(google_schema(schema))) < 20_000_000
+    assert "properties" in chat_schema(schema)
+
+
+def both(number: int) -> Any:
+    """Two properties that refer to the same next schema."""
+    return {name: {"$ref": f"#/$defs/n{number + 1}"} for name in "ab"}
+
+
+def test_a_type_that_refers_to_itself_is_written_out_once() -> None:
+    node = {
+        "type": "object",
+        "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+    }
+    found = google_schema(
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}
+    )
+    assert found["properties"]["a"]["properties"]["next"]["nullable"] is True
+    assert len(json.dumps(found)) < 1_000
