@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from support.failing_models import soon_again as soon_again
 from support.live import ECHO, agent_module, client, running, write_project
-from support.odd_answers import CALLS, ERRORS, TEXTS, all_answers
+from support.odd_answers import CALLS, ERRORS, TEXTS, UNREADABLE, all_answers, cut_by_the_limit, unreadable
 from support.odd_models import OddModels, odd_models
 from support.providers import MODELS
 
@@ -22,7 +22,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def behind() -> AsyncIterator[OddModels]:
-    async with odd_models(all_answers()) as found:
+    broken = {
+        f"broken_{name}_{agent}": answer
+        for name, text in UNREADABLE.items()
+        for agent, answer in unreadable(text).items()
+    }
+    async with odd_models({**all_answers(), **broken, **cut_by_the_limit()}) as found:
         yield found
 
 
@@ -85,6 +90,26 @@ async def test_what_is_no_answer_says_why_and_is_repeated_only_if_that_may_help(
     assert {odd: text for odd, (_, text) in found.items() if cases[odd][1] not in text} == {}
     assert {odd: text for odd, (_, text) in found.items() if any(raw in text for raw in RAW)} == {}
     assert dict(behind.asked) == {odd: requests for odd, (_, _, requests) in cases.items()}
+
+
+@pytest.mark.parametrize("agent", MODELS)
+async def test_a_call_whose_arguments_are_no_object_is_not_made_and_the_model_is_told(
+    fleet: Fleet, behind: OddModels, agent: str
+) -> None:
+    odds = [f"broken_{name}_{agent}" for name in UNREADABLE]
+    behind.asked.clear()
+    expected = dict.fromkeys(odds, (False, "results: x its arguments are not one JSON object"))
+    assert await said(fleet, agent, odds) == expected
+    assert dict(behind.asked) == dict.fromkeys(odds, 2)
+
+
+@pytest.mark.parametrize("agent", ["chat", "openai"])
+async def test_a_call_that_the_limit_of_tokens_cuts_is_not_made_and_the_model_is_told(
+    fleet: Fleet, agent: str
+) -> None:
+    assert await said(fleet, agent, ["cut_call"]) == {
+        "cut_call": (False, "results: the limit of output tokens")
+    }
 
 
 @pytest.mark.parametrize("odd", ["error_200", "html", "badjson"])

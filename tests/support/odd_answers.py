@@ -267,25 +267,6 @@ CHAT_ERRORS: dict[str, tuple[OddAnswer, str, int]] = {
         "ended",
         3,
     ),
-    "length_in_a_call": (
-        OddAnswer(
-            [
-                chunk(calls({"index": 0, "id": "a", "function": {"name": ECHO, "arguments": '{"te'}})),
-                chunk({}, "length"),
-                DONE,
-            ]
-        ),
-        "limit of output tokens in a call of echo__echo",
-        1,
-    ),
-    "arguments_no_object": (OddAnswer([chunk(calls(call([1], index=0, id="a"))), *END]), "arguments", 3),
-    "arguments_no_json": (
-        OddAnswer(
-            [chunk(calls({"index": 0, "id": "a", "function": {"name": ECHO, "arguments": "text=x"}})), *END]
-        ),
-        "arguments",
-        3,
-    ),
     "html": (OddAnswer(body="<!doctype html><title>Sign in</title>", kind="text/html"), "HTML", 1),
     "html_as_events": (OddAnswer(body="<html>Sign in</html>"), "HTML", 1),
     "badjson": (OddAnswer(["{not json}"]), "not JSON", 1),
@@ -294,14 +275,50 @@ CHAT_ERRORS: dict[str, tuple[OddAnswer, str, int]] = {
 }
 
 
+UNREADABLE = {
+    "cut": '{"text": "ab',
+    "cut_behind_a_value": '{"text": "ab", "more": ',
+    "list": '["ab"]',
+    "text": '"ab"',
+    "quotes": "{'text': 'ab'}",
+    "fence": '```json\n{"text": "ab"}\n```',
+    "two": '{"text": "a"}{"text": "b"}',
+    "words_behind": '{"text": "ab"} rm',
+}
+"""Arguments that are not one JSON object."""
+
+
+def unreadable(text: str) -> dict[str, OddAnswer]:
+    """For each agent, a whole call and one with those arguments, in this order."""
+    broken = {"function": {"name": ECHO, "arguments": text}, "index": 1, "id": "b"}
+    chat = [chunk(calls(call("x", index=0, id="a"))), chunk(calls(broken)), *END]
+    messages = [START, *used(0, "a", "x"), *used(1, "b", text, is_json=True), *stopped("tool_use")]
+    second = {**function_call(1, "b", "y"), "arguments": text}
+    return {
+        "chat": OddAnswer(chat),
+        "openai": OddAnswer(chat),
+        "messages": OddAnswer(messages),
+        "responses": OddAnswer(items(function_call(0, "a", "x"), second)),
+        "gemini": OddAnswer(
+            [candidate(function("x"), {"functionCall": {"name": ECHO, "args": text}}, finish="STOP")]
+        ),
+    }
+
+
+def cut_by_the_limit() -> dict[str, OddAnswer]:
+    """A call in whose middle the answer reached its limit of tokens."""
+    call = {"index": 0, "id": "a", "function": {"name": ECHO, "arguments": '{"te'}}
+    return {"cut_call": OddAnswer([chunk(calls(call)), chunk({}, "length"), DONE])}
+
+
 def started(index: int, block: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "content_block_start", "index": index, "content_block": block}
 
 
-def used(index: int, ident: str, text: str) -> list[dict[str, Any]]:
+def used(index: int, ident: str, text: str, *, is_json: bool = False) -> list[dict[str, Any]]:
     """A call of a tool in Messages."""
     head = {"type": "tool_use", "id": ident, "name": ECHO, "input": {}}
-    delta = {"type": "input_json_delta", "partial_json": arguments(text)}
+    delta = {"type": "input_json_delta", "partial_json": text if is_json else arguments(text)}
     return [
         started(index, head),
         {"type": "content_block_delta", "index": index, "delta": delta},

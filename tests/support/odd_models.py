@@ -1,6 +1,7 @@
 """A model server whose answers are odd in the ways that real ones are: the user's message names the oddity.
 
-Once a request holds results of tools, it answers with their texts.
+Once a request holds results of tools, it answers with their texts, and with the reason of a call that was not
+made.
 """
 
 import json
@@ -25,6 +26,7 @@ JSON = "application/json"
 DONE = "[DONE]"
 ECHO = "echo__echo"
 _WANTED = re.compile(r"odd=([a-z0-9_]+)")
+_REFUSED = re.compile(r"was not called: (its arguments are not one JSON object|the limit of output tokens)")
 _RESULT = re.compile(r"echo:(\w+)")
 _NORMAL = {"openai": _openai, "anthropic": _anthropic, "responses": _responses}
 
@@ -64,9 +66,10 @@ class OddModels:
         body = json.loads(raw)
         name = _WANTED.findall(raw.decode())[-1]
         self.asked[name] += 1
-        if results := _RESULT.findall(raw.decode()):
+        results, refused = _RESULT.findall(raw.decode()), _REFUSED.findall(raw.decode())
+        if results or refused:
             asked = Asked(kind, body, {})
-            reply = Reply("results: " + " ".join(results))
+            reply = Reply(" ".join(["results:", *results, *refused]))
             lines = _google(asked, reply) if kind == "google" else _NORMAL[kind](asked, reply, iter([7]))
             return Response("".join(lines), media_type=EVENTS)
         return self.answers[name].response()

@@ -63,7 +63,7 @@ def test_calls_count_whatever_the_reason_says(finish: str) -> None:
     call = {"index": 0, "id": "a", "function": {"name": "say", "arguments": "{}"}}
     answer = ChatAnswer()
     answer.read(event({"tool_calls": [call]}))
-    (last,) = answer.read(event({}, finish))
+    *_, last = answer.read(event({}, finish))
     assert last["choices"][0]["finish_reason"] == "tool_calls"
     assert answer.rest() == ()
 

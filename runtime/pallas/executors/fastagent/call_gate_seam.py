@@ -14,6 +14,7 @@ from pallas.model.tool_rules import ToolHint, hints_of
 from pallas.safe_text import one_line
 
 from ..call_gate import CallGate
+from ..model_client.call_arguments import note_in
 from .aggregator_seam import tools_of
 from .servers_seam import aggregator_of
 from .tool_allowlist import SEPARATOR
@@ -193,15 +194,18 @@ class GatedAgent:
         return answered.model_copy(update={"tool_results": ordered})
 
     async def _apart(self, calls: Mapping[str, Any]) -> list[str]:
-        """The calls of agents of the same definition, and of tools that the model does not see."""
+        """The calls of agents of the same definition, of tools that the model does not see, and those whose
+        arguments were not whole."""
         turn = self._current()
         if turn is None:
             return list(calls)
-        if turn.gate.is_open or not calls:
-            return []
+        found = [each for each, call in calls.items() if note_in(call.params.arguments)]
+        if turn.gate.is_open or len(found) == len(calls):
+            return found
         local = local_names(self._agent, await self._list_tools())
-        found = []
         for each, call in calls.items():
+            if each in found:
+                continue
             name = call.params.name
             tool = identity_of(self._agent, name, local, self._labels(turn))
             is_child = tool.names[-1].startswith(AGENT) and name.casefold() not in self._labels(turn)
@@ -213,6 +217,8 @@ class GatedAgent:
         turn = self._current()
         if turn is None:  # what is left of a turn that is over
             return f"{one_line(name, 100)} was not called: its run is over."
+        if note := note_in(arguments):
+            return f"{one_line(name, 100)} was not called: {one_line(note, 600)}."
         if turn.gate.is_open:
             return ""
         local = local_names(self._agent, await self._list_tools())

@@ -233,7 +233,8 @@ class ChatStream:
         try:
             data = self._ready.popleft()
             if type(data) is bytes:
-                (data,) = self._answer.read(data)
+                data, *others = self._answer.read(data)
+                self._ready.extendleft(reversed(others))
             return chunk_of(data)
         except BaseException:
             self._abandon()

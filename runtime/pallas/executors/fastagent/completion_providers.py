@@ -25,6 +25,8 @@ from pallas.executors.fastagent.params_seam import RequestedParams, prepare
 from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
+from pallas.executors.model_client.answer_errors import UnreadableCallError
+from pallas.executors.model_client.call_arguments import note_in
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.health.provider_endpoint import key_place
 from pallas.llm.backend_selection import DEFAULT
@@ -141,6 +143,10 @@ class _Backend:
             raise_failure(answer)
         except Fault as fault:
             raise self._fault(fault, fault) from fault
+        for call in (answer.tool_calls or {}).values():
+            if note := note_in(call.params.arguments):
+                unread = UnreadableCallError(f"its call of {one_line(call.params.name, 100)}: {note}")
+                raise self._fault(provider_failure(unread), unread)
         finish = str(answer.stop_reason.value) if answer.stop_reason is not None else ""
         if finish == "cancelled":
             raise self._fault(Fault(FaultType.UPSTREAM, "the model's answer was cut off"), None)

@@ -136,7 +136,9 @@ class _Conversion:
         for key, bound, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
             limit = schema.get(key)
             if isinstance(limit, int | float) and not isinstance(limit, bool):
-                found.setdefault(bound, limit + step if kind == "integer" and float(limit).is_integer() else limit)
+                found.setdefault(
+                    bound, limit + step if kind == "integer" and float(limit).is_integer() else limit
+                )
         if isinstance(schema.get("pattern"), str):
             found["pattern"] = schema["pattern"]
         if schema.get("format") in _FORMATS.get(kind, ()):

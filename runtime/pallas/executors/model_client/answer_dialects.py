@@ -7,6 +7,7 @@ from pydantic_core import to_json
 
 from .answer_errors import ReportedError, error_in
 from .answer_reader import AnswerReader, CallIds, Event, dicts, text_of
+from .call_arguments import arguments_object, whole_arguments
 from .chat_answer import ChatAnswer
 
 
@@ -31,6 +32,8 @@ class ResponsesAnswer(AnswerReader):
                 raise ReportedError("it says response.failed, and not why")
             for index, item in enumerate(dicts(response.get("output"))):
                 self._correct_item(item, index)
+        if kind == "response.function_call_arguments.done":
+            event["arguments"] = whole_arguments(text_of(event.get("arguments")))
         if isinstance(event.get("item"), dict):
             self._correct_item(event["item"], event.get("output_index"))
         self.is_whole = self.is_whole or kind in self._ENDS
@@ -49,8 +52,10 @@ class ResponsesAnswer(AnswerReader):
     def _correct_item(self, item: Event, index: Any) -> None:
         if item.get("type") != "function_call":
             return
-        if isinstance(item.get("arguments"), dict):
-            item["arguments"] = to_json(item["arguments"], inf_nan_mode="null").decode()
+        arguments = item.get("arguments")
+        if isinstance(arguments, dict):
+            arguments = to_json(arguments, inf_nan_mode="null").decode()
+        item["arguments"] = whole_arguments(text_of(arguments), is_cut=item.get("status") == "incomplete")
         if call_id := text_of(item.get("call_id")):
             place = index if isinstance(index, int) else item.get("id")
             if place not in self._id_of:
@@ -72,27 +77,50 @@ class MessagesAnswer(AnswerReader):
         self._index_of: dict[Any, int] = {}
         self._blocks = 0
         self._has_calls = False
+        self._inputs: dict[int, list[str]] = {}
+        """The texts of inputs so far, by the index of their block: a library completes one that is cut."""
 
     def _corrected(self, event: Event) -> Sequence[Event]:
+        if "index" in event and event.get("type") != "content_block_start":
+            event["index"] = self._index_of.get(event["index"], max(self._blocks - 1, 0))
         match event.get("type"):
             case "message_start":
                 self._correct_message(event)
             case "content_block_start":
-                self._index_of[event.get("index")] = self._blocks
+                self._index_of[event.get("index")] = event["index"] = self._blocks
                 self._blocks += 1
                 if isinstance(block := event.get("content_block"), dict):
                     self._correct_block(block)
+            case "content_block_delta":
+                delta = event.get("delta")
+                if isinstance(delta, dict) and delta.get("type") == "input_json_delta":
+                    self._inputs.setdefault(event.get("index", 0), []).append(
+                        text_of(delta.get("partial_json"))
+                    )
+                    return ()
+            case "content_block_stop":
+                return (*self._ended(event.get("index", 0)), event)
             case "message_delta":
                 delta = event.get("delta")
                 event["delta"] = delta = delta if isinstance(delta, dict) else {}
                 if not isinstance(event.get("usage"), dict):
                     event["usage"] = {"output_tokens": 0}
+                reason = delta.get("stop_reason")
                 self._correct_reason(delta)
+                cut = [each for index in list(self._inputs) for each in self._ended(index, reason)]
+                return (*cut, event)
             case "message_stop":
                 self.is_whole = True
-        if "index" in event:
-            event["index"] = self._index_of.get(event["index"], max(self._blocks - 1, 0))
         return (event,)
+
+    def _ended(self, index: int, reason: Any = None) -> Sequence[Event]:
+        """Return the input of a block as one piece, now that it is whole."""
+        parts = self._inputs.pop(index, None)
+        if parts is None:
+            return ()
+        text = whole_arguments("".join(parts), is_cut=reason == "max_tokens")
+        delta = {"type": "input_json_delta", "partial_json": text}
+        return ({"type": "content_block_delta", "index": index, "delta": delta},)
 
     def _whole(self, document: Event) -> Event:
         for block in dicts(document["content"]):
@@ -112,6 +140,7 @@ class MessagesAnswer(AnswerReader):
         if block.get("type") == "tool_use":
             self._has_calls = True
             block["id"] = self._ids.unique(text_of(block.get("id")) or "call")
+            block["input"] = arguments_object(block.get("input"))
 
     def _correct_reason(self, where: Event) -> None:
         reason = where.get("stop_reason")
@@ -139,6 +168,7 @@ class GeminiAnswer(AnswerReader):
         parts = dicts(content.get("parts")) if isinstance(content, dict) else []
         calls = [each["functionCall"] for each in parts if isinstance(each.get("functionCall"), dict)]
         for call in calls:
+            call["args"] = arguments_object(call.get("args"))
             if call_id := text_of(call.get("id")):
                 call["id"] = self._ids.unique(call_id)
         if not calls:

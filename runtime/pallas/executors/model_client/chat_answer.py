@@ -1,7 +1,8 @@
 """Chat completions as OpenAI streams them, made of what other servers stream.
 
 Pieces of calls are joined by their id, then by their index, then by their position. What a client gets has
-one index and one id for each call, its name once, and ``tool_calls`` as the reason for its end.
+one index and one id for each call, its name once, its arguments at the end, where they are whole, and
+``tool_calls`` as the reason for its end.
 """
 
 import hashlib
@@ -10,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from .answer_errors import ReportedError, UnreadableCallError, UnusableAnswerError, error_in
+from .answer_errors import ReportedError, UnreadableCallError, error_in
 from .answer_reader import AnswerReader, CallIds, Event, dicts, text_of
+from .call_arguments import whole_arguments
 
 _FINISHED: Final = "tool_calls"
 _CUT: Final = "length"
@@ -64,6 +66,8 @@ class _Call:
     name: str
     sent_id: str
     arguments: _Arguments = field(default_factory=_Arguments)
+    is_ended: bool = False
+    """Whether the client has its arguments."""
 
 
 class ChatAnswer(AnswerReader):
@@ -103,19 +107,37 @@ class ChatAnswer(AnswerReader):
         else:
             self._correct_delta(delta, event)
         finish = choice.get("finish_reason")
-        if finish:
+        choice["finish_reason"] = None
+        if not finish:
+            return (event,)
+        if not self._calls:
             choice["finish_reason"] = self._finish(text_of(finish))
-        elif finish is not None:
-            choice["finish_reason"] = None
-        return (event,)
+            return (event,)
+        return (event, *self._ending(text_of(finish), event))
 
     def rest(self) -> Sequence[Event]:
         """Also a reason for the end where calls have none."""
         super().rest()
         if not self._is_open:
             return ()
-        choice = {"index": 0, "delta": {}, "finish_reason": self._finish("")}
-        return ({"id": "", "object": "chat.completion.chunk", "choices": [choice]},)
+        return self._ending("", {"id": "", "object": "chat.completion.chunk"})
+
+    def _ending(self, reason: str, event: Event) -> Sequence[Event]:
+        """Return events like ``event`` that end the calls: their arguments, which are whole now, and why."""
+        finish = self._finish(reason)
+        rest = {key: value for key, value in event.items() if key not in ("choices", "usage")}
+        ended = {"index": 0, "delta": {"tool_calls": self._arguments(reason)}, "finish_reason": None}
+        over = {"index": 0, "delta": {}, "finish_reason": finish}
+        return ({**rest, "choices": [ended]}, {**rest, "choices": [over]})
+
+    def _arguments(self, reason: str) -> list[Event]:
+        found = []
+        for call in self._calls:
+            if not call.is_ended:
+                call.is_ended = True
+                text = whole_arguments("".join(call.arguments.parts), is_cut=reason == _CUT)
+                found.append({"index": call.index, "function": {"arguments": text}})
+        return found
 
     def _whole(self, document: Event) -> Event:
         for choice in dicts(document["choices"])[:1]:
@@ -124,8 +146,12 @@ class ChatAnswer(AnswerReader):
             message = choice.get("message")
             if isinstance(message, dict):
                 self._correct_delta(message, document, in_pieces=False)
-                for call in dicts(message.get("tool_calls")):
+                reason = text_of(choice.get("finish_reason"))
+                for call, ended in zip(
+                    dicts(message.get("tool_calls")), self._arguments(reason), strict=True
+                ):
                     del call["index"]
+                    call["function"] |= ended["function"]
             choice["finish_reason"] = self._finish(text_of(choice.get("finish_reason")))
         return document
 
@@ -140,24 +166,9 @@ class ChatAnswer(AnswerReader):
         self._is_open = False
         if reason == "error":
             raise ReportedError("it ended its answer with the finish_reason 'error'")
-        for call in self._calls:
-            self._check(call, reason)
-        return _FINISHED if self._calls else reason or "stop"
-
-    def _check(self, call: _Call, reason: str) -> None:
-        """Raise AnswerError for a call that cannot be made."""
-        text = "".join(call.arguments.parts)
-        if not call.name:
+        if not all(call.name for call in self._calls):
             raise UnreadableCallError("it called a tool without its name")
-        if not text.strip() or isinstance(_json(text), dict | None):
-            return
-        if reason == _CUT:
-            raise UnusableAnswerError(
-                f"it reached its limit of output tokens in a call of {call.name}", "raise max_tokens"
-            )
-        raise UnreadableCallError(
-            f"it called {call.name} with arguments that are not a JSON object: {text!r:.80}"
-        )
+        return _FINISHED if self._calls else reason or "stop"
 
     def _correct_delta(self, delta: Event, event: Event, *, in_pieces: bool = True) -> None:
         for name in _TEXTS:
@@ -176,12 +187,12 @@ class ChatAnswer(AnswerReader):
             for position, piece in enumerate(pieces)
             if (made := self._piece(piece, position, answer_id, in_pieces=in_pieces)) is not None
         ]
+        self._is_open = self._is_open or bool(pieces)
         if found:
-            self._is_open = True
             delta["tool_calls"] = found
 
     def _piece(self, piece: Event, position: int, answer_id: str, *, in_pieces: bool) -> Event | None:
-        """Return one piece of a call as a client gets it; None if there is nothing in it."""
+        """Return the begin of a call, or its name, as a client gets it; None for any other piece."""
         function = piece.get("function")
         function = function if isinstance(function, dict) else piece
         name, arguments = text_of(function.get("name")), _arguments(function.get("arguments"))
@@ -203,7 +214,9 @@ class ChatAnswer(AnswerReader):
         shown = {} if call.name or not name else {"name": name}
         call.name = call.name or name
         call.arguments.add(arguments)
-        found: Event = {"index": call.index, "function": {"arguments": arguments, **shown}}
+        if not is_new and not shown:
+            return None
+        found: Event = {"index": call.index, "function": {"arguments": "", **shown}}
         return {**found, "id": call.id, "type": "function"} if is_new else found
 
     def _continued(
@@ -241,14 +254,6 @@ def _arguments(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else to_json(value, inf_nan_mode="null").decode()
-
-
-def _json(text: str) -> Any:
-    """Return the value of a JSON text; the text itself if it is not JSON."""
-    try:
-        return from_json(text)
-    except ValueError:
-        return text
 
 
 def _made_id(answer_id: str, number: int) -> str:
