@@ -16,6 +16,7 @@ from pallas.safe_text import one_line
 from ..call_gate import CallGate
 from ..model_client.call_arguments import note_in
 from .aggregator_seam import tools_of
+from .readable_result import readable, takes_of
 from .servers_seam import aggregator_of
 from .tool_allowlist import SEPARATOR
 from .tool_filter_seam import filter_refusal
@@ -159,7 +160,7 @@ class GatedAgent:
     async def run_tools(
         self, request: PromptMessageExtended, request_params: RequestParams | None = None
     ) -> Any:
-        """Make the calls of a message.
+        """Make the calls of a message; their results are what the model can read.
 
         Those that fast-agent would make without ``call_tool``, or call unknown, are asked about here.
         """
@@ -167,7 +168,7 @@ class GatedAgent:
         calls = dict(request.tool_calls or {})
         apart = await self._apart(calls)
         if not apart:
-            return await self._run_tools(request, request_params=request_params)
+            return self._readable(await self._run_tools(request, request_params=request_params))
         refusals = dict(
             zip(
                 apart,
@@ -185,13 +186,18 @@ class GatedAgent:
         answered = PromptMessageExtended(role="user", content=[], tool_results={})
         if left:
             rest = request.model_copy(update={"tool_calls": left})
-            answered = await self._run_tools(rest, request_params=request_params)
+            answered = self._readable(await self._run_tools(rest, request_params=request_params))
             results |= answered.tool_results or {}
         for each, refusal in refusals.items():
             if refusal:
                 results[each] = await _refused(calls[each].params.name, refusal, request_params)
         ordered = {each: results[each] for each in calls if each in results}
         return answered.model_copy(update={"tool_results": ordered})
+
+    def _readable(self, answered: PromptMessageExtended) -> PromptMessageExtended:
+        takes = takes_of(self._agent)
+        results = {each: readable(result, takes) for each, result in (answered.tool_results or {}).items()}
+        return answered.model_copy(update={"tool_results": results}) if results else answered
 
     async def _apart(self, calls: Mapping[str, Any]) -> list[str]:
         """The calls of agents of the same definition, of tools that the model does not see, and those whose

@@ -1,0 +1,145 @@
+"""The result of a tool as a model can read it: whatever it cannot get is named in words.
+
+fast-agent and the converters of its providers drop content without a word: pictures that a model does not
+take, links, files of other types, the text beside structured content. A failure without a text reads as a
+success.
+"""
+
+import binascii
+import json
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from pallas.safe_text import one_line
+
+type Takes = Callable[[str, Literal["embedded", "link"]], bool]
+"""Whether the model takes content of that media type, in the result or behind a link."""
+
+FAILED: Final = "The call failed, and the tool did not say why."
+_TEXT_TYPES: Final = frozenset(
+    "application/" + name
+    for name in (
+        "json", "ld+json", "x-ndjson", "jsonl", "xml", "yaml", "x-yaml", "toml", "csv", "sql", "javascript",
+        "x-javascript", "typescript", "x-sh", "x-python", "graphql", "rtf", "x-www-form-urlencoded",
+    )
+)  # fmt: skip
+_TEXT_ENDINGS: Final = ("+json", "+xml", "+yaml")
+_DESCRIPTION: Final = 500
+
+
+def takes_of(agent: Any) -> Takes:
+    """Return what the agent's model takes, as fast-agent decides it."""
+    info = getattr(getattr(agent, "llm", None), "model_info", None)
+    if info is None:
+        return lambda media_type, source: False
+    return lambda media_type, source: bool(info.supports_mime(media_type, resource_source=source))
+
+
+def readable(result: CallToolResult, takes: Takes) -> CallToolResult:
+    """Return the result with texts in place of all that the model would not get; itself if it gets all."""
+    content = list(result.content or [])
+    made = [_readable_block(block, takes) for block in content]
+    structured = getattr(result, "structured_content", None)
+    texts = [block.text for block in made if isinstance(block, TextContent) and block.text.strip()]
+    if structured is not None and texts and not _says_the_same(texts, structured):
+        # the model would get the structured content alone
+        made.append(_text(json.dumps(structured, ensure_ascii=False)))
+        structured = None
+    elif structured is None and result.is_error and not texts:
+        made = [_text(FAILED), *(block for block in made if not isinstance(block, TextContent))]
+    if made == content and structured is result.structured_content:
+        return result
+    return result.model_copy(update={"content": made, "structured_content": structured})
+
+
+def _readable_block(block: Any, takes: Takes) -> Any:
+    match block:
+        case TextContent():
+            return block
+        case ImageContent() | AudioContent():
+            kind = "a picture" if isinstance(block, ImageContent) else "a sound"
+            return (
+                block if takes(block.mime_type, "embedded") else _left_out(kind, block.mime_type, block.data)
+            )
+        case EmbeddedResource(resource=TextResourceContents() as found):
+            return _text(f"{_address(found)}:\n{found.text}")
+        case EmbeddedResource(resource=BlobResourceContents() as found):
+            return _readable_file(block, found, takes)
+        case ResourceLink():
+            is_taken = bool(block.mime_type) and takes(block.mime_type or "", "link")
+            return block if is_taken else _text(_link(block))
+    return _text(f"[Left out: content of the type {one_line(str(getattr(block, 'type', '')), 100)!r}]")
+
+
+def _readable_file(block: EmbeddedResource, found: BlobResourceContents, takes: Takes) -> Any:
+    media_type = _plain_type(found.mime_type)
+    if _is_text_type(media_type):
+        try:
+            return _text(f"{_address(found)}:\n{b64decode(found.blob, validate=True).decode()}")
+        except (binascii.Error, UnicodeDecodeError):
+            return _left_out(one_line(str(found.uri), 500), media_type, found.blob)
+    return (
+        block
+        if takes(media_type, "embedded")
+        else _left_out(one_line(str(found.uri), 500), media_type, found.blob)
+    )
+
+
+def _says_the_same(texts: Sequence[str], structured: Any) -> bool:
+    """Whether the only text is the structured content, as JSON or as the value of its key ``result``."""
+    if len(texts) != 1:
+        return False
+    wrapped = structured.get("result") if isinstance(structured, dict) and len(structured) == 1 else None
+    if texts[0] == wrapped:
+        return True
+    try:
+        said = json.loads(texts[0])
+    except (ValueError, RecursionError):
+        return False
+    return bool(said == structured or (wrapped is not None and said == wrapped))
+
+
+def _plain_type(media_type: str | None) -> str:
+    return (media_type or "application/octet-stream").partition(";")[0].strip().lower()
+
+
+def _is_text_type(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(_TEXT_ENDINGS)
+
+
+def _address(found: TextResourceContents | BlobResourceContents) -> str:
+    kind = f" ({one_line(found.mime_type, 100)})" if found.mime_type else ""
+    return f"{one_line(str(found.uri), 500)}{kind}"
+
+
+def _link(link: ResourceLink) -> str:
+    facts = [one_line(link.mime_type, 100)] if link.mime_type else []
+    if link.size is not None:
+        facts.append(f"{link.size:,} bytes")
+    what = f" ({', '.join(facts)})" if facts else ""
+    name = one_line(link.title or link.name, 200)
+    said = f": {one_line(link.description, _DESCRIPTION)}" if link.description else ""
+    return f"[A link to {name}, {one_line(str(link.uri), 500)}{what}{said}]"
+
+
+def _left_out(what: str, media_type: str, data: str) -> TextContent:
+    size = len(data) * 3 // 4 - data[-2:].count("=")
+    return _text(
+        f"[Left out: {what}, {one_line(media_type, 100)}, {size:,} bytes; this model does not take it]"
+    )
+
+
+def _text(text: str) -> TextContent:
+    return TextContent(type="text", text=text)
