@@ -20,7 +20,6 @@ from pallas.model import AgentState
 from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
-from .project_modules import own_modules
 
 ERAS = ("2026-07-28", "legacy")
 MODERN_FIRST = (ERAS[0], pytest.param(ERAS[1], marks=pytest.mark.slow))
@@ -142,14 +141,13 @@ async def running(
         faults=faults,
         tests=tests,
     )
-    with own_modules(project.root):
-        try:
-            await fleet.start()
-            yield fleet
-        finally:
-            await fleet.stop()
-            os.chdir(before)
-            sys.argv = argv
+    try:
+        await fleet.start()
+        yield fleet
+    finally:
+        await fleet.stop()
+        os.chdir(before)
+        sys.argv = argv
 
 
 @asynccontextmanager

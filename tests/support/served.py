@@ -44,7 +44,10 @@ class Served:
 
     def url(self, agent: str) -> str:
         """Where an agent is."""
-        return f"http://127.0.0.1:{self.entries['agents'][agent]['port']}/mcp"
+        entries = self.entries
+        if "port" in entries:
+            return f"http://127.0.0.1:{entries['port']}/agents/{agent}/mcp"
+        return f"http://127.0.0.1:{entries['agents'][agent]['port']}/mcp"
 
     @property
     def registry(self) -> str:

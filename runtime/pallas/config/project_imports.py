@@ -8,6 +8,8 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Final
 
+from pallas.model.module_name import plain_name
+
 from .files import module_file
 
 # Files of a project that are looked at.
@@ -18,7 +20,7 @@ _MAX_KEPT: Final = 4_096
 
 def sought(root: Path, error: ImportError) -> tuple[Path, ...]:
     """The files whose absence made an import of the project fail."""
-    name = error.name or ""
+    name = plain_name(error.name or "")
     if not isinstance(error, ModuleNotFoundError) and error.name_from:
         name = f"{name}.{error.name_from}"
     if not all(part.isidentifier() for part in name.split(".")):

@@ -13,11 +13,13 @@ from typing import Final
 
 from pallas.config import Project
 from pallas.model import Fault, FaultType
+from pallas.model.module_name import without_marks
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
 from .fastagent.import_environment import restored_environment
-from .fastagent.reimport import file_of, modules_of, reimported, unnote
+from .fastagent.reimport import reimported, unnote
+from .project_importer import ProjectImporter, current_importer, forget_project, modules_of
 
 # ``sys.argv``, ``sys.path`` and the module table are process-wide: one import at a time.
 LOADING: Final = threading.Lock()
@@ -38,21 +40,20 @@ def import_context(project: Project, agent: str, *, fresh: bool) -> Iterator[Non
     def is_over() -> bool:
         return _forgotten[root] != forgotten
 
-    if root not in sys.path:
-        sys.path.insert(0, root)
+    importer = ProjectImporter(project.root, agent)
+    again = reimported(project.root) if fresh else nullcontext()
     try:
-        with restored_environment(agent, is_over), reimported(project.root) if fresh else nullcontext():
+        with restored_environment(agent, is_over), again, importer.loading():
             yield
     finally:
         if is_over():
             _drop(project.root)
 
 
-def module_of(root: Path, name: str) -> ModuleType:
-    """Import and return the project's module of that dotted name."""
-    _evict(name.partition(".")[0], root)
+def module_of(name: str) -> ModuleType:
+    """Import and return the project's module of that dotted name. Call it inside ``import_context``."""
     importlib.invalidate_caches()
-    return importlib.import_module(name)
+    return current_importer().import_module(name, configured=True)
 
 
 def forget(root: Path) -> None:
@@ -65,8 +66,7 @@ def _drop(root: Path) -> None:
     for name in modules_of(root):
         sys.modules.pop(name, None)
     unnote(root)
-    if str(root) in sys.path:
-        sys.path.remove(str(root))
+    forget_project(root)
     importlib.invalidate_caches()
 
 
@@ -76,7 +76,7 @@ def import_fault(project: Project, place: str, error: BaseException) -> Fault:
     ``place`` is used if no line of the project is involved. The caller raises it with the traceback as its
     cause.
     """
-    reason = f"{type(error).__name__}: {error}"
+    reason = without_marks(f"{type(error).__name__}: {error}")
     if isinstance(error, SystemExit):
         reason = f"it called exit({error.code})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -90,12 +90,3 @@ def import_fault(project: Project, place: str, error: BaseException) -> Fault:
         place = f"{name}:{error.lineno}"
     text = f"{place}: {one_line(redact_text(reason), 300)}"
     return Fault(FaultType.CONFIG, text, data={"place": one_line(place)})
-
-
-def _evict(package: str, root: Path) -> None:
-    """Remove another project's package of the same name from the imported modules."""
-    found = sys.modules.get(package)
-    ours = (root / package).is_dir() or (root / f"{package}.py").is_file()
-    if found is not None and ours and not file_of(found).startswith(f"{root}/"):
-        for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-            del sys.modules[name]

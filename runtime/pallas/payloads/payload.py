@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, cast
 from lxml import etree
 
 from pallas.model import Fault, FaultType
+from pallas.model.module_name import plain_name
 from pallas.payloads.xml_element import Element
 from pallas.safe_text import one_line
 
@@ -243,7 +244,7 @@ class _Known:
     def __init__(self, kind: type) -> None:
         derived_class = class_shape.derived(kind)
         try:
-            self.type = PayloadType(f"{kind.__module__}:{kind.__qualname__}", derived_class.shape)
+            self.type = PayloadType(f"{plain_name(kind.__module__)}:{kind.__qualname__}", derived_class.shape)
         except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
             raise Fault(
                 FaultType.CONFIG, f"{derived_class.shape.name} cannot be a payload: {one_line(str(error))}"

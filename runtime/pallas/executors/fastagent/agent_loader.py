@@ -191,10 +191,10 @@ def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:
     """Return the module. A fresh start runs a module of an installed package again: each version needs its
     own ``fast``."""
     if not fresh or module_file(project.root, name) is not None or (before := sys.modules.get(name)) is None:
-        return module_of(project.root, name)
+        return module_of(name)
     del sys.modules[name]
     try:
-        return module_of(project.root, name)
+        return module_of(name)
     except BaseException:
         sys.modules[name] = before
         raise

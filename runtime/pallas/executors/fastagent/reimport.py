@@ -10,34 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from ..project_importer import file_of, modules_of
 from .read_files import unnoted
-
-# Never the project's, even where it is a checkout of ours.
-_OURS: Final = frozenset({"pallas", "pallas_tui", "__main__"})
-
-
-def modules_of(root: Path) -> dict[str, ModuleType]:
-    """Return the imported modules of the project at ``root``, by name: its own files only.
-
-    A virtual environment may be in the same folder: its modules do not count.
-    """
-    found: dict[str, ModuleType] = {}
-    below = f"{root}/"
-    for name, module in list(sys.modules.items()):
-        if (file := file_of(module)).startswith(below):  # nearly all of them are not
-            top = name.partition(".")[0]
-            if top not in _OURS and file.startswith((f"{below}{top}/", f"{below}{top}.py")):
-                found[name] = module
-    return found
-
-
-def file_of(module: ModuleType) -> str:
-    """Return the module's file, or a folder of a package without one; empty for neither."""
-    if file := getattr(module, "__file__", None):
-        return str(file)
-    # Asked once: a package without a file searches its folders anew for each question.
-    return str(next(iter(getattr(module, "__path__", None) or ()), ""))
-
 
 # The state of the agents' files when they were last loaded.
 _held: Final[dict[str, bytes]] = {}

@@ -45,7 +45,7 @@ def find(project: Project, agent: AgentConfig, path: str, key: str = "handler") 
     exceptions; ``key`` is the key of the agent's configuration that has the path.
     """
     module, _, attribute = path.partition(":")
-    imported: Any = module_of(project.root, module)
+    imported: Any = module_of(module)
     found = imported
     for part in attribute.split("."):
         if not hasattr(found, part):

@@ -13,10 +13,12 @@ from pallas.config import AgentConfig, Project
 from pallas.config.listeners import FOREIGN
 from pallas.config.project_imports import find_imports
 from pallas.contract import HandlerMetadata, HandlerResponse
-from pallas.executors.fastagent.reimport import file_of, note
+from pallas.executors.fastagent.reimport import note
 from pallas.executors.handler.handler_loader import find, place_of, shown_file
+from pallas.executors.project_importer import file_of
 from pallas.executors.project_imports import LOADING, import_context, import_fault
 from pallas.model import Fault, FaultType
+from pallas.model.module_name import plain_name
 from pallas.payloads import PayloadType
 from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
@@ -79,7 +81,7 @@ def load_handler(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded
 
 def key_of(kind: type) -> str:
     """Return ``module:Class``, the key by which other handlers know a class."""
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return f"{plain_name(kind.__module__)}:{kind.__qualname__}"
 
 
 def _checked(
@@ -123,7 +125,7 @@ def _known(root: Path, found: Any, kind: Any) -> dict[str, type]:
         if len(known) < MAX_KNOWN:
             known.setdefault(key_of(each), each)
     # If the code names xml-pipeline's own SystemError and the like, it gets that instead of ours.
-    for each in [each for each in known.values() if each.__module__.partition(".")[0] in FOREIGN]:
+    for each in [each for each in known.values() if plain_name(each.__module__).partition(".")[0] in FOREIGN]:
         ours = f"{pallas.contract.__name__}:{each.__name__}"
         if ours in known:
             known[ours] = each
