@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pallas.import_seam import postpone_methods
 def main() -> None:
     """Run the command line and exit with its status."""
     arguments = sys.argv[1:]
+    _leave_out_folder()
     if "--serve" in arguments:
         # It means "read the configuration again", which has not been read yet. ``Signals`` takes it over.
         signal.signal(signal.SIGHUP, lambda number, frame: None)
@@ -46,6 +48,14 @@ def _ends_soon(arguments: list[str]) -> bool:
 def _may_serve(arguments: list[str]) -> bool:
     """Whether no command is given first; the command line enables the collector where one comes later."""
     return not arguments or arguments[0].startswith("-")
+
+
+def _leave_out_folder() -> None:
+    """Take the working directory out of the module path, where ``python -m`` put it: it may be a project."""
+    with suppress(OSError):  # it may be gone
+        folder, ours = str(Path.cwd()), str(Path(__file__).parents[1])
+        if sys.path[:1] == [folder] and not sys.flags.safe_path and folder != ours:
+            del sys.path[0]
 
 
 def _opens_workbench(arguments: list[str]) -> bool:

@@ -135,6 +135,15 @@ def text(result: Any) -> str:
     return str(result.content[0].text)
 
 
+@pytest.mark.slow
+async def test_a_file_beside_the_server_is_not_taken_for_a_library_of_the_bridge(tmp_path: Path) -> None:
+    (tmp_path / "anyio.py").write_text("raise RuntimeError('of the project')\n")
+    async with served(tmp_path, WHOAMI) as program:
+        assert program.state is AgentState.READY, program.error
+        async with Client(program.config.url) as client:
+            assert text(await client.call_tool("whoami")).isdigit()
+
+
 @both_eras
 async def test_all_that_the_server_has_is_there_over_http(papers: Program, era: str) -> None:
     async with Client(papers.config.url, mode=era) as client:

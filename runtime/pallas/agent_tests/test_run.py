@@ -45,7 +45,7 @@ async def run_recorded(root: Path, names: Sequence[str], timeout: float) -> Repo
     The process ends with the caller's task, and with this process.
     """
     options = ("--exact", "-o", "json", "-p", str(root))
-    command = leashed((sys.executable, "-m", "pallas.server", "test", *options, "--", *names))
+    command = leashed((sys.executable, "-P", "-m", "pallas.server", "test", *options, "--", *names))
     ran = await run(command, timeout=timeout, limit=MAX_REPORT, cwd=root, complains=True)
     try:
         tests = tuple(map(_reported, json.loads(ran.output)["tests"]))

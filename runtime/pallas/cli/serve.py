@@ -150,7 +150,16 @@ def _parent(
     setup_logging(project.log_level)
     redact_project(project)
     module = importlib.import_module("pallas.cli.worker_parent")
-    command = [sys.executable, "-m", "pallas.server", "--serve", "--project", str(project.root), *options]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pallas.server",
+        "--serve",
+        "--project",
+        str(project.root),
+        *options,
+    ]
     try:
         parent = module.WorkerParent(
             project.name,

@@ -42,7 +42,7 @@ def systemd(options: UnitOptions) -> int:
     """Print the unit; returns the exit status, 2 when the project or an option cannot be used."""
     try:
         project = load_project(options.root)
-        text = unit(project, options, program=(sys.executable, "-m", "pallas.server"))
+        text = unit(project, options, program=(sys.executable, "-P", "-m", "pallas.server"))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return UNUSABLE

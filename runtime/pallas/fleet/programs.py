@@ -317,7 +317,7 @@ def _command(config: ServerConfig) -> tuple[str, ...]:
     """The command to run: a server that speaks over standard streams is served by our bridge."""
     if config.transport == "http":
         return config.command
-    return (sys.executable, "-m", "pallas.stdio_bridge", config.url, *config.command)
+    return (sys.executable, "-P", "-m", "pallas.stdio_bridge", config.url, *config.command)
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:
