@@ -50,7 +50,6 @@ for line in sys.stdin:
 """
 
 COVERED = {
-    "card": "integration/test_cards.py",
     "definition": "integration/test_catalog_live.py",
     "instance_scope": (
         "integration/test_hot_reload_settings.py::"
@@ -85,6 +84,17 @@ PAIR = f"""{agent_module("first")}
 @fast.agent(name="second", instruction="You are second.")
 async def second() -> None: ...
 """
+TOLD = "***CALL_TOOL greeting {}"
+GREETS = f'''
+import os
+
+
+async def greeting() -> str:
+    """What the environment says."""
+    return os.environ.get("GREETING", "none")
+
+{agent_module("apart", function_tools="KEEP").replace("'KEEP'", "[greeting]")}
+'''
 
 
 def snapshot(saves: Saves, agent: str) -> AgentSnapshot:
@@ -112,12 +122,12 @@ def version(agent: str) -> Callable[[Saves], Awaitable[int]]:
     return seen
 
 
-def answer(agent: str) -> Callable[[Saves], Awaitable[str]]:
+def answer(agent: str, message: str = "hello") -> Callable[[Saves], Awaitable[str]]:
     """Sees what the agent answers over MCP."""
 
     async def seen(saves: Saves) -> str:
         async with client(saves.fleet, agent) as connected:
-            return await ask(connected, "hello")
+            return await ask(connected, message)
 
     return seen
 
@@ -172,6 +182,11 @@ def resource(agent: str, key: str) -> Callable[[Saves], Awaitable[Any]]:
     return seen
 
 
+async def vision(saves: Saves) -> bool | None:
+    """Sees whether the registry says that the agent's model takes images."""
+    return (await published("plain", "capabilities")(saves) or {}).get("vision")
+
+
 async def unauthorised(saves: Saves) -> bool:
     """Sees whether a caller without a token is refused."""
     url = snapshot(saves, "guarded").url
@@ -208,6 +223,7 @@ CASES = {
     "title": Case("hand", {"title": "Hands"}, published("hand", "title"), "Hands"),
     "description": Case("hand", {"description": "Counts"}, resource("hand", "description"), "Counts"),
     "agent": Case("pair", {"agent": "second"}, instruction("pair"), "You are second."),
+    "card": Case("carded", {"card": "cards/two.md"}, instruction("carded"), "You are two."),
     "module": Case("other", {"module": "agents.another"}, instruction("other"), "You are another."),
     "params": Case("plain", {"params": {"max_tokens": 77}}, resource("plain", "defaultParams"), NEWER),
     "needs": Case("hand", {"depends_on": ["work"]}, status("hand", "depends_on"), ("work",)),
@@ -221,11 +237,13 @@ CASES = {
     "restart": Case("crashing", {"restart": "never"}, after_a_crash, "error"),
     "unfinished_calls": Case("plain", {"unfinished_calls": {"echo__*": "repeat"}}, policy, "repeat"),
     "tools": Case("plain", {"tools": {"deny": ["echo__*"]}}, resource("plain", "toolRules"), NEWER),
-    "env": Case("apart", {"env": {"GREETING": "servus"}}, version("apart"), NEWER),
+    "env": Case("apart", {"env": {"GREETING": "servus"}}, answer("apart", TOLD), f"{TOLD}\n\nservus"),
     "auth": Case("guarded", {"auth": "off"}, unauthorised, False),
-    "model_capabilities": Case("plain", {"model_capabilities": {"vision": True}}, version("plain"), NEWER),
+    "model_capabilities": Case("plain", {"model_capabilities": {"vision": True}}, vision, True),
     "capabilities": Case("hand", {"capabilities": ["sums"]}, resource("hand", "capabilities"), ["sums"]),
-    "examples": Case("hand", {"examples": ["Count."]}, version("hand"), NEWER),
+    "examples": Case(
+        "third", {"examples": ["Count the apples."]}, answer("sorting", "Count the apples."), "three"
+    ),
     "worker": Case("work", {"env": {"GREETING": "servus"}}, answer("work"), "servus"),
     "remote": Case("far", {"headers": {"x-team": "blue"}}, version("far"), NEWER),
     "handler": Case("hand", {"handler": "answers:two"}, answer("hand"), "two"),
@@ -236,7 +254,7 @@ CASES = {
         version("choosing"),
         NEWER,
     ),
-    "default_provider": Case("choosing", {"default_provider": "b"}, version("choosing"), NEWER),
+    "default_provider": Case("choosing", {"default_provider": "b"}, answer("choosing"), NEWER),
     "required": Case("plain", {"servers": {"echo": {"required": True}}}, version("plain"), NEWER),
     "limits": Case("plain", {"limits": {"per_run": {"steps": 7}}}, allowed, [7]),
 }
@@ -254,6 +272,7 @@ async def saves(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Saves
             "crashing": {**program, "restart": {"backoff": 60}},
             "far": {"kind": "remote", "url": there.url},
             "front": {"kind": "router", "agents": ["hand"], "fallback": "hand"},
+            "sorting": {"kind": "router", "agents": ["hand", "third"], "fallback": "hand"},
             "guarded": {"kind": "handler", "handler": "answers:one"},
             "third": {"kind": "handler", "handler": "answers:three"},
         }
@@ -264,12 +283,15 @@ async def saves(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Saves
         entries["choosing"]["providers"] = MODELS
         entries["apart"]["isolation"] = "process"
         entries["pair"] = {"auth": "off"}
+        entries["carded"] = {"auth": "off", "module": None, "card": "cards/one.md"}
         write_project(
             root,
             {
                 **dict.fromkeys(keys),
                 **{name: agent_module(name, ("echo",)) for name in modules},
+                "apart": GREETS,
                 "pair": PAIR,
+                "carded": None,
             },
             keys=entries,
             top={"auth": auth()},
@@ -278,6 +300,8 @@ async def saves(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Saves
                 "answers.py": ANSWERS,
                 "worker.py": WORKER,
                 "picture.png": "x",
+                "cards/one.md": "---\nname: carded\n---\nYou are one.\n",
+                "cards/two.md": "---\nname: carded\n---\nYou are two.\n",
                 "agents/another.py": agent_module("another"),
             },
         )
