@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from time import time
@@ -16,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import Screen
 from textual.signal import Signal
+from textual.timer import Timer
 
 from pallas.model import FleetState, RunningFleet, TokenScope
 
@@ -33,6 +35,7 @@ from .screens.main_screen import LatePane, MainScreen
 from .screens.screen_layout import Layouts
 from .screens.sheet_screen import TextScreen
 from .settings import Settings
+from .shell.cursor_rest import CursorRest
 from .shell.early_keys import EarlyKeys, as_meant
 from .shell.exit_signals import ExitSignals
 from .shell.fleet_screens import FleetScreens
@@ -42,7 +45,7 @@ from .shell.themes import use_scrollbars
 from .state import attached_words, behind
 from .targets import MAX_ENTITIES
 from .text import ASCII, UNICODE, count, duration
-from .ui_clock import PERIOD, Counts, UiClock
+from .ui_clock import IDLE, PERIOD, Counts, UiClock
 from .widgets.filter_line import late_letter
 from .widgets.list_pane import ShowText
 from .widgets.pane import Pane
@@ -120,8 +123,9 @@ class Workbench(FleetScreens, Look, Notices):
         self._stray = stray
         self.instances = instances or Instances()
         self._ui_clock = UiClock(
-            PlaceholderFleet(name), clock, self.instances.agents, self.runs_elsewhere.take
+            PlaceholderFleet(name), clock, self.instances.agents, self.runs_elsewhere.take, self._wake
         )
+        self._ticks: Timer | None = None
         self.set_class(self.glyphs is ASCII, "-ascii")
         use_scrollbars(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
@@ -130,6 +134,7 @@ class Workbench(FleetScreens, Look, Notices):
         self._born = clock()
         self._exit_signals = exit_signals
         self._early = EarlyKeys()
+        self._cursor_rest = CursorRest(self)
         self._settle = settle or (lambda: None)
         self._is_unsettled = False
 
@@ -159,6 +164,7 @@ class Workbench(FleetScreens, Look, Notices):
             # Textual's own capture would swallow prints. It restores the previous streams when it ends.
             sys.stdout, sys.stderr = self._stray
         self.tell_theme_mistakes()
+        self._cursor_rest.start()
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         if self._exit_signals is not None:
@@ -174,8 +180,9 @@ class Workbench(FleetScreens, Look, Notices):
     @on(MainScreen.Painted)
     def _begin(self) -> None:
         """The first paint is out: from now on the screen follows the fleet."""
+        self._ticks = self.set_interval(PERIOD, self._beat)
         self._beat()
-        self.set_interval(PERIOD, self._beat)
+        self.set_interval(IDLE, self._beat_at_rest)
         self.set_interval(LOOK_EVERY, self.look_elsewhere)
 
     @on(MainScreen.Complete)
@@ -239,9 +246,29 @@ class Workbench(FleetScreens, Look, Notices):
             await asyncio.to_thread(fleet.stop, 5.0)
         await self._start_fleet(make_fleet)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens, so that the fleet is looked at once a second until it says something."""
+        return self._ui_clock.at_rest
+
+    def _wake(self) -> None:
+        # On any thread, while the loop may have just ended.
+        with suppress(RuntimeError):
+            self.call_later(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._ticks is not None:
+            self._ticks.resume()
+
+    def _beat_at_rest(self) -> None:
+        if self._ui_clock.at_rest:
+            self._beat()
+
     def _beat(self) -> None:
         # While the screens are taken down the timer may still come round once.
         frame = self._ui_clock.read() if self.is_running else None
+        if self._ticks is not None:
+            (self._ticks.pause if self._ui_clock.at_rest else self._ticks.resume)()
         if frame is not None:
             self.remember(frame)
             self.main.absorb(frame)
@@ -419,6 +446,7 @@ class Workbench(FleetScreens, Look, Notices):
     async def on_event(self, event: events.Event) -> None:
         """Every event comes by here first."""
         event = as_meant(event)
+        self._cursor_rest.hear(event)
         if not self._early.hold(event):
             await super().on_event(event)
 

@@ -1,5 +1,6 @@
 """Placeholders for a fleet that is not there yet, or cannot be."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import time
 from typing import Any
@@ -36,6 +37,9 @@ class PlaceholderFleet(FleetPort):
 
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         return self._hub.since(seq, limit)
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._hub.listen(lambda event: wake())
 
     async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         raise Fault(FaultType.TRANSPORT, "the fleet is not running; wait until it has started")

@@ -1,4 +1,4 @@
-"""The one clock of the workbench: what the fleet said and how it is, ten times a second."""
+"""The one clock of the workbench: what the fleet said and how it is, ten times a second while it changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from .frame import FleetFrame
 PERIOD: Final = 0.1
 """Seconds between two ticks."""
 IDLE: Final = 1.0
-"""Seconds after which a frame is made although nothing happened."""
+"""Seconds after which a frame is made although nothing happened, and between two ticks at rest."""
+QUIET: Final = 10
+"""Ticks without a change after which the clock is at rest."""
 BATCH: Final = 1_000
 """Events of one frame: more than that no one can follow, and a key would wait until they were taken in."""
 
@@ -32,6 +34,9 @@ class UiClock:
 
     ``attached`` gives the agents of instances elsewhere, the same tuple while nothing changed; ``elsewhere``
     gives what is new of the runs of other replicas.
+
+    The clock is at rest once nothing has changed for a while and nothing is on its way. Then a tick each
+    ``IDLE`` seconds is enough until it calls ``wake``, on any thread: the fleet has said something.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class UiClock:
         clock: Callable[[], float],
         attached: Callable[[], tuple[AgentSnapshot, ...]] = tuple,
         elsewhere: Callable[[], tuple[Event, ...]] = tuple,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
@@ -50,10 +56,23 @@ class UiClock:
         self._seq = 0
         self._last: tuple[FleetSnapshot, Attachment | None] | None = None
         self._sent = float("-inf")
+        self._wake = wake
+        self._quiet = 0
+        self.at_rest = False
+        self._deaf = fleet.listen(self._hear)
 
     def attach(self, fleet: FleetPort) -> None:
         """Read another fleet from now on, from its first event."""
+        self._deaf()
         self._fleet, self._seq, self._last = fleet, 0, None
+        self._deaf = fleet.listen(self._hear)
+        self._hear()
+
+    def _hear(self) -> None:
+        # On the fleet's thread, for each event of a flood.
+        if self.at_rest:
+            self.at_rest = False
+            self._wake()
 
     def read(self) -> FleetFrame | None:
         """The next frame; None when nothing happened, nothing is on its way and the last is not old."""
@@ -72,11 +91,21 @@ class UiClock:
             or (snapshot, attachment) != self._last
         )
         changed = changed or attached is not self._last_attached
-        if not changed and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
+        moves = changed or _moving(snapshot)
+        self._rest(moves)
+        # A tick at rest may come a little early.
+        if not moves and 0 <= now - self._sent < IDLE - PERIOD:
             return None
         self._last, self._last_attached, self._sent = (snapshot, attachment), attached, now
         self.counts.frames += 1
         return FleetFrame(snapshot, batch.events, now, batch.dropped, attached, attachment, elsewhere)
+
+    def _rest(self, moves: bool) -> None:
+        self._quiet = 0 if moves else self._quiet + 1
+        self.at_rest = self._quiet >= QUIET
+        # An event since the read found a clock that was not at rest yet, and woke nothing.
+        if self.at_rest and self._fleet.since(self._seq, 1).events:
+            self.at_rest = False
 
 
 def _moving(snapshot: FleetSnapshot) -> bool:

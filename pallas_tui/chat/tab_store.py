@@ -40,9 +40,13 @@ class SavedTabs:
         self._saved = tabs
         return tabs
 
+    def has(self, tabs: tuple[SavedTab, ...], front: int) -> bool:
+        """Whether nothing is to be written for these tabs."""
+        return self._file is None or (tabs, front) == self._saved
+
     def keep(self, tabs: tuple[SavedTab, ...], front: int) -> None:
         """Write these tabs if they changed."""
-        if self._file is None or (tabs, front) == self._saved:
+        if self._file is None or self.has(tabs, front):
             return
         document = self._document()
         document.pop(self._key, None)

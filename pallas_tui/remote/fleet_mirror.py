@@ -1,7 +1,7 @@
 """The last known state of a remote fleet, and whether it is current. Safe from any thread."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 from threading import Lock
@@ -57,6 +57,7 @@ class FleetMirror:
         self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
         self._ring = EventRing()
         self._lock = Lock()
+        self._listeners: tuple[Callable[[], None], ...] = ()
         self.can_control = False
 
     def snapshot(self) -> FleetSnapshot:
@@ -67,14 +68,30 @@ class FleetMirror:
         """Events of the fleet and of the connection."""
         return self._ring.since(seq, limit)
 
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake``, on any thread, when something of it is new; returns a function that stops that."""
+        self._listeners = (*self._listeners, wake)
+
+        def stop() -> None:
+            self._listeners = tuple(other for other in self._listeners if other is not wake)
+
+        return stop
+
     def set_snapshot(self, snapshot: FleetSnapshot) -> None:
         """Replace the snapshot."""
         with self._lock:
-            self._snapshot = snapshot
+            is_new, self._snapshot = snapshot != self._snapshot, snapshot
+        if is_new:
+            self._wake()
 
     def add_events(self, events: Iterable[Event], lost: int = 0) -> None:
         """Add events of the fleet; ``lost`` others before them did not arrive."""
         self._ring.add(events, lost)
+        self._wake()
+
+    def _wake(self) -> None:
+        for wake in self._listeners:
+            wake()
 
     def connection_lost(self, reason: str, *, report_again: bool = False) -> None:
         """Mark the snapshot as stale; reported once for each loss, or each time by request."""

@@ -94,6 +94,10 @@ class RemoteFleet(RunningFleet):
         """Events with a number above ``seq``."""
         return self._mirror.since(seq, limit)
 
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` for each event and each snapshot; returns a function that stops that."""
+        return self._mirror.listen(wake)
+
     async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         """Request it from the fleet. Raises Fault."""
         if operation.scope is TokenScope.FULL and not self.can_control:

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from pallas.model import (
@@ -49,6 +50,17 @@ class RunsElsewhere:
         told, self._told = tuple(self._told), []
         return told
 
+    def is_due(self, snapshot: FleetSnapshot, doubtful: Iterable[str] = ()) -> bool:
+        """Whether there is anything to ask, so that a look is worth its task."""
+        if not snapshot.replica:
+            return False
+        is_other = self._port() is not self._of
+        return is_other or snapshot.replicas > 1 or bool(self._running or self._to_ask(doubtful))
+
+    def _to_ask(self, doubtful: Iterable[str]) -> list[str]:
+        asked = (each for each in doubtful if each not in self._settled and each not in self._running)
+        return list(islice(asked, MAX_DOUBTFUL))
+
     async def look(self, snapshot: FleetSnapshot, doubtful: Iterable[str] = ()) -> None:
         """Ask the fleet once, if there is anything to ask; a failure is left to the next look.
 
@@ -62,8 +74,7 @@ class RunsElsewhere:
             return
         if fleet is not self._of:
             self._forget(fleet)
-        asked = [each for each in doubtful if each not in self._settled and each not in self._running]
-        asked = asked[:MAX_DOUBTFUL]
+        asked = self._to_ask(doubtful)
         if snapshot.replicas < 2 and not asked and not self._running:
             return
         self._is_asking = True

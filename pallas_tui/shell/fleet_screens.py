@@ -47,9 +47,11 @@ class FleetScreens(RunReplayer):
         self.todos = TodoBoard()
         self.replicas = ReplicaBook(lambda: self.fleet)
         self.runs_elsewhere = RunsElsewhere(lambda: self.fleet)
+        self._last_frame: FleetFrame | None = None
 
     def remember(self, frame: FleetFrame) -> None:
         """Take in a frame."""
+        self._last_frame = frame
         self.tasks.absorb(frame)
         self.questions.absorb(frame)
         if self.fleet is not None and self.questions.due(frame):
@@ -72,9 +74,12 @@ class FleetScreens(RunReplayer):
         """Learn what is new of the runs of other replicas, for the feed; returns at once."""
         if not self.screen_stack:  # a last tick, while the workbench ends
             return
-        feed = self.main.feed
-        if self.fleet is not None and feed is not None:
-            work = self.runs_elsewhere.look(self.fleet.snapshot(), feed.feed.doubtful)
+        feed, frame = self.main.feed, self._last_frame
+        if self.fleet is None or feed is None or frame is None:
+            return
+        snapshot, doubtful = frame.snapshot, feed.feed.doubtful
+        if self.runs_elsewhere.is_due(snapshot, doubtful):
+            work = self.runs_elsewhere.look(snapshot, doubtful)
             self.run_worker(work, group="elsewhere", exit_on_error=False)
 
     def now(self) -> float:

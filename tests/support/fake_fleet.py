@@ -1,7 +1,7 @@
 """A fleet that does what a test says: settable snapshots, a real hub, everything asked of it noted."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -123,6 +123,7 @@ class FakeFleet(RunningFleet):
 
     def __init__(self, snapshot: FleetSnapshot | None = None) -> None:
         self.hub = EventHub()
+        self._wakes: tuple[Callable[[], None], ...] = ()
         self.current = snapshot if snapshot is not None else desk()
         self.cancelled: list[str] = []
         self.works: dict[str, TaskRecord] = {}
@@ -167,6 +168,28 @@ class FakeFleet(RunningFleet):
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         """What the hub has."""
         return self.hub.since(seq, limit)
+
+    @property
+    def current(self) -> FleetSnapshot:
+        """The snapshot that is shown."""
+        return self._current
+
+    @current.setter
+    def current(self, snapshot: FleetSnapshot) -> None:
+        self._current = snapshot
+        for wake in self._wakes:
+            wake()
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call it for each event, and for each snapshot that is set."""
+        self._wakes = (*self._wakes, wake)
+        deaf = self.hub.listen(lambda event: wake())
+
+        def stop() -> None:
+            deaf()
+            self._wakes = tuple(other for other in self._wakes if other is not wake)
+
+        return stop
 
     def cancel(self, run_id: str) -> None:
         """Note whose cancelling was asked."""

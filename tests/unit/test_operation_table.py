@@ -24,7 +24,7 @@ from pallas_tui.placeholder_fleet import PlaceholderFleet
 from pallas_tui.remote.remote_fleet import RemoteFleet
 
 TABLE = {each.name: each for each in operations_of(FleetPort)}
-PICTURE = {"attachment", "can_control", "snapshot", "since"}
+PICTURE = {"attachment", "can_control", "listen", "snapshot", "since"}
 """What a port always has at hand: it is followed as a stream rather than asked for."""
 DOCS = Path(__file__, "../../../docs/attach.md").resolve()
 
@@ -124,6 +124,8 @@ async def test_a_call_gets_to_the_port_with_all_arguments_by_name() -> None:
         def snapshot(self) -> Any: ...
 
         def since(self, seq: int, limit: int = 0) -> Any: ...
+
+        def listen(self, wake: Any) -> Any: ...
 
     port = Carrying()
     assert await port.threads(limit=3) == "done"  # type: ignore[comparison-overlap]

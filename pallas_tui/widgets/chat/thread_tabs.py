@@ -194,15 +194,18 @@ class ThreadTabs(SideBySide):
 
     def keep_tabs(self) -> None:
         """Save soon which threads are open."""
-        if self._reopened and not self._keeping:
+        if self._reopened and not self._keeping and not self._saved_tabs().has(*self._open_tabs()):
             self._keeping = True
             self.set_timer(_KEEP_AFTER, self.keep_tabs_now)
 
     def keep_tabs_now(self) -> None:
         """Save which threads are open; tabs of other fleets are left alone."""
         self._keeping = False
-        if not self._reopened:
-            return
+        if self._reopened:
+            self._saved_tabs().keep(*self._open_tabs())
+
+    def _open_tabs(self) -> tuple[tuple[SavedTab, ...], int]:
+        """The tabs with a thread, and the index of the one in front."""
         views = [
             view
             for view in self._views
@@ -218,7 +221,7 @@ class ThreadTabs(SideBySide):
             for view in views
         )
         front = next((at for at, view in enumerate(views) if view is self._current), 0)
-        self._saved_tabs().keep(tabs, front)
+        return tabs, front
 
     def on_unmount(self) -> None:
         """Save the open tabs for the next start."""

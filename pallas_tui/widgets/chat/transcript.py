@@ -66,7 +66,8 @@ class Transcript(VerticalScroll, can_focus=True):
 
     def welcome(self, text: str) -> None:
         """Set the text of an empty conversation."""
-        self._welcome.update(text)
+        if text != self._welcome.content:  # an update draws all of it again
+            self._welcome.update(text)
 
     async def paint(self) -> None:
         """Update the widgets from the model: add, remove, stream, settle."""

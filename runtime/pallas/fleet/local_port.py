@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -81,6 +81,9 @@ class LocalPort(FleetPort):
 
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         return self._fleet.hub.since(seq, limit)
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._fleet.hub.listen(lambda event: wake())
 
     def cancel(self, run_id: str) -> None:
         self._fleet.kernel.cancel(run_id)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,6 +101,10 @@ class ThreadedFleet(RunningFleet):
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         """Events with a number above ``seq``."""
         return self._hub.since(seq, limit)
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` for each event; returns a function that stops that."""
+        return self._hub.listen(lambda event: wake())
 
     async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         """Have the fleet's loop do it; cancelling the caller cancels it. Raises Fault.

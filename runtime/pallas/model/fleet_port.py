@@ -5,7 +5,7 @@
 # ruff: noqa: B027
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -90,6 +90,13 @@ class FleetPort(ABC):
     @abstractmethod
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         """Events with a number above ``seq``, at most ``limit`` of them."""
+
+    @abstractmethod
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` for each event, on any thread; returns a function that stops that.
+
+        It must return at once. The snapshot may change without an event.
+        """
 
     # Changes whose outcome an event reports
 
