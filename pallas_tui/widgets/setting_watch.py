@@ -9,7 +9,8 @@ from textual.widget import Widget
 def follow[T](widget: Widget, name: str, default: T, take: Callable[[T], None]) -> None:
     """Give ``take`` the value of a setting now, and each new one while ``widget`` is there.
 
-    ``default`` is taken in an application that has no settings.
+    ``default`` is taken in an application that has no settings. ``widget`` must call ``unfollow`` when it is
+    unmounted: the signal holds what is subscribed to it.
     """
     last: T = getattr(getattr(widget.app, "settings", None), name, default)
     take(last)
@@ -24,3 +25,10 @@ def follow[T](widget: Widget, name: str, default: T, take: Callable[[T], None]) 
             take(new)
 
     signal.subscribe(widget, changed)
+
+
+def unfollow(widget: Widget) -> None:
+    """Follow no setting any more."""
+    signal: Any = getattr(widget.app, "settings_changed", None)
+    if signal is not None:
+        signal.unsubscribe(widget)

@@ -26,6 +26,7 @@ from ...frame import FleetFrame
 from ...state import Tone, can_answer, tone_of
 from ...targets import ConversationTarget, Entity, Target, ThreadTarget
 from ...text import UNICODE, Glyphs, count, joined
+from ..removal import remove
 from ..tones import shape
 from .agent_chooser import AgentChooser, ChooserScreen
 from .chat_desk import ChatDesk, setting
@@ -374,7 +375,7 @@ prompt. **ctrl+r** asks again.
             self._arrange()
             self._paint()
             self.focus_pane()
-        await view.remove()
+        await remove([view])
 
 
 def front_agent(agents: tuple[AgentSnapshot, ...]) -> AgentSnapshot | None:

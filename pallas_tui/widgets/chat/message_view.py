@@ -21,6 +21,7 @@ from ...chat.call_tree import Tree
 from ...chat.conversation import ChatEntry, ChatRun
 from ...chat.token_prices import tokens
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
+from ..removal import remove
 from .chat_markdown import SHOWN, AnswerMarkdown, Splitter, shown, source_of
 from .reasoning_view import ReasoningView
 from .thumbnails import Thumbnails
@@ -95,7 +96,7 @@ class LiveText(Vertical):
         with self.app.batch_update():
             if again:
                 lasting = (self._rest, self._heavy_rest)
-                await self.remove_children([each for each in self.children if each not in lasting])
+                await remove(each for each in self.children if each not in lasting)
             for is_plain, piece in self._pieces(blocks):
                 await (self._add_plain(piece) if is_plain else self._add_markdown(piece))
             heavy = self._is_full or _is_heavy(self._splitter.rest)
@@ -262,7 +263,7 @@ class MessageView(Vertical):
     async def _remove_from(self, index: int) -> None:
         gone = [widget for _, widget in self._content[index:]]
         del self._content[index:]
-        await self.remove_children(gone)
+        await remove(gone)
 
     async def settle(self, entry: ChatEntry) -> None:
         """Replace the streamed text with ``entry``: the run is over."""
@@ -285,7 +286,7 @@ class MessageView(Vertical):
                     await self.mount(widget, after=after)
                 self._content.append((part, widget))
                 after = widget
-            await self.remove_children([*old, *calls])
+            await remove([*old, *calls])
             await self.mount(*self._pictures())
         await self._colour()
 

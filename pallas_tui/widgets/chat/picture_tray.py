@@ -23,6 +23,7 @@ from ...pictures.images import ChatPicture, image_of, read_image, size_text, use
 from ...pictures.paste import Pasted, paste
 from ...text import UNICODE, Glyphs, width_of
 from ...text import fit as fit_text
+from ..removal import remove
 from .prompt_area import PathLine
 
 READ_TIMEOUT: Final = 10.0
@@ -230,7 +231,7 @@ class Tray(Vertical):
         self.run_worker(self._draw(), group="chips", exclusive=True, description="draw the chips")
 
     async def _draw(self) -> None:
-        await self._chips.remove_children()
+        await remove(self._chips.children)
         self._chips.display = bool(self.attachments)
         if self.attachments:
             hint = self.problem or "backspace takes the last one away"

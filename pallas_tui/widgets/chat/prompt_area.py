@@ -71,6 +71,14 @@ class PromptArea(TextArea):
         self._above = above
         self._walk: Walk | None = None
 
+    def on_unmount(self) -> None:
+        """Let go of the conversation: the application holds this widget until its theme changes."""
+        self._send, self._complete, self._above = (
+            (lambda text: False),
+            (lambda line, by: None),
+            (lambda: False),
+        )
+
     def validate_placeholder(self, placeholder: str | Content) -> Content:
         """Escape markup: the placeholder contains an agent's name."""
         return Content(placeholder) if isinstance(placeholder, str) else placeholder

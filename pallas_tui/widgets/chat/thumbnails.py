@@ -18,7 +18,7 @@ from ...pictures.cells import Unreadable, draw, fit
 from ...pictures.images import ChatPicture, picture_facts
 from ...text import UNICODE, Glyphs
 from ...text import fit as fit_text
-from ..setting_watch import follow
+from ..setting_watch import follow, unfollow
 
 Album = Callable[[], Sequence[ChatPicture]]
 """Returns the pictures as they are now: their data may have been dropped."""
@@ -67,6 +67,10 @@ class Thumbnail(Widget, can_focus=True):
     def on_mount(self) -> None:
         """Show as much as the settings say."""
         follow(self, "thumbnails", True, self._want)
+
+    def on_unmount(self) -> None:
+        """Let go of the message and its picture."""
+        unfollow(self)
 
     def _want(self, wanted: bool) -> None:
         self._wanted = wanted

@@ -17,6 +17,7 @@ from ...actions import bindings
 from ...chat.answer_runs import Runs
 from ...chat.conversation import KEEP, ChatConversation, ChatEntry, ChatRun
 from ...text import UNICODE, Glyphs, count
+from ..removal import remove
 from .message_view import MessageView
 
 
@@ -84,7 +85,7 @@ class Transcript(VerticalScroll, can_focus=True):
         if gone:
             if self.selected in gone:
                 self._select(None)
-            await self.remove_children(gone)
+            await remove(gone)
         older = list(takewhile(lambda entry: entry.key not in self._views, entries)) if self._views else []
         await self._add_above(older)
         added = [entry for entry in entries if entry.key not in self._views]
