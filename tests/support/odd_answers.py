@@ -450,6 +450,23 @@ OTHERS: dict[str, dict[str, tuple[OddAnswer, str]]] = {
             ),
             "x",
         ),
+        "m_at_once": (
+            OddAnswer(
+                body=json.dumps(
+                    {
+                        **MESSAGE,
+                        "content": [
+                            {"type": "thinking", "thinking": "two of them", "signature": "s"},
+                            {"type": "tool_use", "id": "a", "name": ECHO, "input": {"text": "x"}},
+                            {"type": "tool_use", "id": "a", "name": ECHO, "input": {"text": "y"}},
+                        ],
+                        "stop_reason": "tool_use",
+                    }
+                ),
+                kind=JSON,
+            ),
+            "x y",
+        ),
     },
     "responses": {
         "r_one_id": (OddAnswer(items(function_call(0, "a", "x"), function_call(1, "a", "y"))), "x y"),

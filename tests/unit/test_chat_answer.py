@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pallas.executors.model_client.answer_dialects import reader_of
 from pallas.executors.model_client.answer_errors import CutAnswerError, ReportedError
 from pallas.executors.model_client.chat_answer import ChatAnswer
 
@@ -100,3 +101,76 @@ def test_an_error_is_in_the_words_of_the_server(error: Any, words: str, status: 
     with pytest.raises(ReportedError) as raised:
         ChatAnswer().read(json.dumps(error).encode())
     assert (str(raised.value), raised.value.status_code) == (words, status)
+
+
+PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.text("ax", max_size=2))
+DELTAS = st.one_of(
+    PLAIN,
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("content", "role", "refusal", "reasoning_content", "tool_calls"), PLAIN)
+    ),
+)
+CHOICE = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": PLAIN,
+        "delta": DELTAS,
+        "finish_reason": PLAIN,
+        "error": PLAIN,
+        "type": PLAIN,
+        "message": PLAIN,
+    },
+)
+EVENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "choices": st.one_of(PLAIN, st.lists(CHOICE, max_size=2)),
+        "error": PLAIN,
+        "type": st.sampled_from([None, "error", "content_block_delta", "response.output_text.delta"]),
+        "object": st.sampled_from([None, "error", "chat.completion.chunk"]),
+        "index": PLAIN,
+        "message": PLAIN,
+        "response": st.one_of(PLAIN, st.just({"error": "it is full"})),
+        "item": st.one_of(PLAIN, st.just({"type": "function_call", "call_id": "c", "arguments": {}})),
+        "delta": PLAIN,
+    },
+)
+
+
+@given(EVENTS, st.sampled_from(["/chat/completions", "/messages", "/responses", "/m:streamGenerateContent"]))
+def test_only_what_would_not_be_changed_goes_by_as_it_was_sent(sent: dict[str, Any], path: str) -> None:
+    reader = reader_of(path)
+    assert reader is not None
+    data = json.dumps(sent).encode()
+    if reader.name_of_text(data) is not None:
+        (read,) = reader.read(data)
+        assert json.dumps(read) == json.dumps(sent)
+        assert not reader.is_whole
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "sent", "name"),
+    [
+        ("/chat/completions", (), {"choices": [{"index": 0, "delta": {"content": "a"}}]}, ""),
+        (
+            "/responses",
+            (),
+            {"type": "response.output_text.delta", "delta": "a"},
+            "response.output_text.delta",
+        ),
+        (
+            "/messages",
+            ({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},),
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
+            "content_block_delta",
+        ),
+    ],
+)
+def test_a_piece_of_a_text_goes_by_as_it_was_sent(
+    path: str, before: tuple[Any, ...], sent: dict[str, Any], name: str
+) -> None:
+    reader = reader_of(path)
+    assert reader is not None
+    for each in before:
+        reader.read(json.dumps(each).encode())
+    assert reader.name_of_text(json.dumps(sent).encode()) == name

@@ -1,14 +1,39 @@
 """Reads the streams of OpenAI's Responses, Anthropic's Messages and Google's Gemini."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
 from pydantic_core import to_json
 
 from .answer_errors import ReportedError, error_in
 from .answer_reader import AnswerReader, CallIds, Event, dicts, text_of
 from .call_arguments import arguments_object, whole_arguments
 from .chat_answer import ChatAnswer
+
+
+class _TextOfResponse(msgspec.Struct):
+    type: Literal["response.output_text.delta", "response.reasoning_summary_text.delta"]
+    object: None = None
+    error: None = None
+    item: None = None
+    response: None = None
+
+
+class _TextDelta(msgspec.Struct):
+    type: Literal["text_delta", "thinking_delta"]
+
+
+class _TextOfMessage(msgspec.Struct):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _TextDelta
+    object: None = None
+    error: None = None
+
+
+_TEXT_OF_RESPONSE: Final = msgspec.json.Decoder(_TextOfResponse)
+_TEXT_OF_MESSAGE: Final = msgspec.json.Decoder(_TextOfMessage)
 
 
 class ResponsesAnswer(AnswerReader):
@@ -22,6 +47,12 @@ class ResponsesAnswer(AnswerReader):
         super().__init__()
         self._ids = CallIds()
         self._id_of: dict[Any, str] = {}
+
+    def name_of_text(self, data: bytes) -> str | None:
+        try:
+            return _TEXT_OF_RESPONSE.decode(data).type
+        except msgspec.MsgspecError:
+            return None
 
     def _corrected(self, event: Event) -> Sequence[Event]:
         kind, response = event.get("type"), event.get("response")
@@ -80,6 +111,13 @@ class MessagesAnswer(AnswerReader):
         self._inputs: dict[int, list[str]] = {}
         """The texts of inputs so far, by the index of their block: a library completes one that is cut."""
 
+    def name_of_text(self, data: bytes) -> str | None:
+        try:
+            piece = _TEXT_OF_MESSAGE.decode(data)
+        except msgspec.MsgspecError:
+            return None
+        return piece.type if self._index_of.get(piece.index) == piece.index else None
+
     def _corrected(self, event: Event) -> Sequence[Event]:
         if "index" in event and event.get("type") != "content_block_start":
             event["index"] = self._index_of.get(event["index"], max(self._blocks - 1, 0))
@@ -128,6 +166,20 @@ class MessagesAnswer(AnswerReader):
         self._correct_reason(document)
         return document
 
+    def _streamed(self, document: Event) -> Sequence[Event]:
+        """The events of a server that streams: a beginning, each block whole, and the end."""
+        blocks, usage = dicts(document["content"]), document.get("usage")
+        begun = {**document, "content": [], "stop_reason": None}
+        events: list[Event] = [{"type": "message_start", "message": begun}]
+        for index, block in enumerate(blocks):
+            empty, deltas = _begun(block)
+            events.append({"type": "content_block_start", "index": index, "content_block": empty})
+            events += [{"type": "content_block_delta", "index": index, "delta": each} for each in deltas]
+            events.append({"type": "content_block_stop", "index": index})
+        delta = {"stop_reason": document.get("stop_reason"), "stop_sequence": document.get("stop_sequence")}
+        events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
+        return [each for event in events for each in self._corrected(event)]
+
     def _correct_message(self, event: Event) -> None:
         message = event.get("message")
         event["message"] = message = message if isinstance(message, dict) else {}
@@ -147,6 +199,22 @@ class MessagesAnswer(AnswerReader):
         self.is_whole = self.is_whole or bool(reason)
         if reason and self._has_calls and reason not in self._OWN_REASONS:
             where["stop_reason"] = "tool_use"
+
+
+def _begun(block: Event) -> tuple[Event, list[Event]]:
+    """Return a block as it begins in a stream, and what then comes of it."""
+    match block.get("type"):
+        case "text":
+            return {**block, "text": ""}, [{"type": "text_delta", "text": text_of(block.get("text"))}]
+        case "tool_use":
+            given = to_json(block.get("input") or {}, inf_nan_mode="null").decode()
+            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": given}]
+        case "thinking":
+            deltas = [{"type": "thinking_delta", "thinking": text_of(block.get("thinking"))}]
+            if signature := text_of(block.get("signature")):
+                deltas.append({"type": "signature_delta", "signature": signature})
+            return {**block, "thinking": "", "signature": ""}, deltas
+    return block, []
 
 
 class GeminiAnswer(AnswerReader):

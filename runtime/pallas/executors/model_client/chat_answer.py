@@ -9,8 +9,9 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
 from pydantic_core import to_json
 
 from .answer_errors import ReportedError, UnreadableCallError, error_in
@@ -23,6 +24,34 @@ _TEXTS: Final = ("role", "refusal", "reasoning_content")
 """Fields of a piece that are a text or null."""
 _PLAIN: Final = frozenset({str, type(None)})
 _TOKENS: Final = re.compile(r'\\.?|["{}\[\]]', re.DOTALL)
+
+
+class _TextDelta(msgspec.Struct, forbid_unknown_fields=True):
+    content: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    role: str | None = None
+
+
+class _TextChoice(msgspec.Struct):
+    index: int
+    delta: _TextDelta
+    finish_reason: None = None
+    error: None = None
+    type: None = None
+    object: None = None
+
+
+class _TextPiece(msgspec.Struct):
+    """A piece of a text in which nothing is to be corrected."""
+
+    choices: tuple[_TextChoice]
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    error: None = None
+    type: None = None
+
+
+_TEXT_PIECE: Final = msgspec.json.Decoder(_TextPiece)
 
 
 @dataclass(slots=True)
@@ -84,6 +113,13 @@ class ChatAnswer(AnswerReader):
         self._ids = CallIds()
         self._is_open = False
         """Whether calls came after the last reason for the end."""
+
+    def name_of_text(self, data: bytes) -> str | None:
+        try:
+            delta = _TEXT_PIECE.decode(data).choices[0].delta
+        except msgspec.MsgspecError:
+            return None
+        return "" if delta.content or delta.reasoning_content else None
 
     def _corrected(self, event: Event) -> Sequence[Event]:
         choices = event.get("choices")

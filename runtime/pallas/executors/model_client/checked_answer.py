@@ -88,16 +88,23 @@ class _CheckedStream(httpx2.AsyncByteStream):
             if is_end(data):
                 self._reader.is_whole = self._is_over = True
                 return
-            yield from map(_event, self._reader.read(data))
+            name = self._reader.name_of_text(data) if data.isascii() and b"\n" not in data else None
+            if name is None:
+                yield from map(_event, self._reader.read(data))
+            else:
+                yield _named(name, data)
 
 
 def _event(event: Event) -> bytes:
     """Return an event as it is sent; Anthropic's library goes by its name."""
     kind = event.get("type")
-    name = f"event: {kind}\n".encode() if isinstance(kind, str) and kind.isprintable() else b""
-    return b"%sdata: %s\n\n" % (name, _json(event))
+    return _named(kind if isinstance(kind, str) and kind.isprintable() else "", _json(event))
+
+
+def _named(name: str, data: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data) if name else b"data: %s\n\n" % data
 
 
 def _json(value: Event) -> bytes:
-    """Return JSON in ASCII: the libraries also split lines at separators that Unicode has."""
+    """Return JSON in ASCII, in which no separator of Unicode splits a line."""
     return json.dumps(value).encode()
