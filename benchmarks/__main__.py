@@ -6,9 +6,11 @@ from pathlib import Path
 from types import ModuleType
 
 from . import (
+    answers,
     diffs,
     drain,
     front,
+    idle,
     keys,
     latency,
     ledger,
@@ -33,9 +35,11 @@ BY_NAME = "peers"
 def main() -> int:
     """Measure and print; the status is 0 whatever the figures are, since a busy machine is no defect."""
     parts = {
+        "answers": answers,
         "diffs": diffs,
         "drain": drain,
         "front": front,
+        "idle": idle,
         "keys": keys,
         "latency": latency,
         "ledger": ledger,

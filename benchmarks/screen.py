@@ -63,6 +63,13 @@ class Screen:
             self.read(min(left, 0.05))
         self._seen.clear()
 
+    def take(self, timeout: float) -> int:
+        """Read once, and forget it; returns how many bytes that were."""
+        self.read(timeout)
+        count = len(self._seen)
+        self._seen.clear()
+        return count
+
     def press(self, keys: str) -> None:
         """Press keys; what was written before is forgotten."""
         self._seen.clear()
