@@ -12,6 +12,7 @@ from pallas.config import AgentConfig, Project
 from pallas.executors import Executor, ExecutorInfo
 from pallas.model import Fault, FaultType
 from pallas.runs.kernel import Kernel
+from pallas.telemetry.trace_context import working_as
 
 from .agent_factory import MakeExecutor
 from .reload.agent_version import AgentVersion
@@ -113,10 +114,11 @@ class AgentVersions:
         self._alive[id(executor)] = executor
         version = AgentVersion(project, config, executor)
         try:
-            await executor.load(fresh=fresh)
-            if loaded is not None:
-                await loaded(executor)
-            await executor.start()
+            with working_as(self._name):
+                await executor.load(fresh=fresh)
+                if loaded is not None:
+                    await loaded(executor)
+                await executor.start()
             await asyncio.to_thread(version.look, since, also)
         except BaseException:
             self.attempted = executor.info
@@ -143,7 +145,8 @@ class AgentVersions:
                 return version
             if leaving is not None:
                 await asyncio.wait({leaving.task})
-            await version.executor.start()
+            with working_as(self._name):
+                await version.executor.start()
         except BaseException:
             if version not in self._leaving:
                 self._send_off(version, 0.0)

@@ -103,6 +103,7 @@ class RunTrace:
 
 _run: ContextVar[RunTrace | None] = ContextVar("pallas_run", default=None)
 _call: ContextVar[str] = ContextVar("pallas_call", default="")
+_agent: ContextVar[str] = ContextVar("pallas_agent", default="")
 
 
 def current_run() -> RunTrace | None:
@@ -112,6 +113,34 @@ def current_run() -> RunTrace | None:
     """
     run = _run.get()
     return run if run is not None and run.live else None
+
+
+def current_agent() -> str:
+    """The agent that this code works for, in a run or outside of one; empty if it is none."""
+    run = _run.get()
+    return run.agent if run is not None and run.live else _agent.get() or (run.agent if run else "")
+
+
+@contextmanager
+def working_as(agent: str) -> Iterator[None]:
+    """Bind this block, and the tasks started in it, to an agent."""
+    token = _agent.set(agent)
+    try:
+        yield
+    finally:
+        _agent.reset(token)
+
+
+def bind_agent(agent: str) -> None:
+    """Bind this context to an agent for good."""
+    _agent.set(agent)
+
+
+def outside_of_runs() -> Context:
+    """An empty context, but for the agent that this code works for."""
+    context = Context()
+    context.run(_agent.set, current_agent())
+    return context
 
 
 def run_of(context: Context) -> RunTrace | None:

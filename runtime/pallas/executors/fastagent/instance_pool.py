@@ -5,12 +5,12 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pallas.access.bearer_lease import BearerLease
 from pallas.model import Fault, FaultType
+from pallas.telemetry.trace_context import outside_of_runs
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ class InstancePool[T: PooledInstance]:
             self._grow()
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, context=Context())
+        task = asyncio.create_task(work, context=outside_of_runs())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

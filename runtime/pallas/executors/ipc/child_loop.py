@@ -10,13 +10,13 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context
 from typing import Any, Final, NoReturn
 
 from pallas import __version__
 from pallas.model.codec import Undecodable
 from pallas.telemetry.log import Forwarder, forward_logging
 from pallas.telemetry.stall_watch import Stall, StallWatch
+from pallas.telemetry.trace_context import bind_agent, outside_of_runs
 
 from .channel import Channel, ChannelBroken
 from .child_messages import (
@@ -122,6 +122,7 @@ class ChildLoop(ABC):
 
     def _forward_log(self, level: str | None) -> None:
         """Send every log record to the fleet from now on."""
+        bind_agent(self._agent)
         forward_logging(Forwarder(self._send_record), level)
 
     def _start_call(self, call: int, work: Coroutine[Any, Any, None]) -> None:
@@ -130,7 +131,7 @@ class ChildLoop(ABC):
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # In an empty context: nothing of a call stays with what the channel starts later.
-        task = asyncio.create_task(work, context=Context())
+        task = asyncio.create_task(work, context=outside_of_runs())
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task

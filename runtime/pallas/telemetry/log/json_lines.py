@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pallas.model.redaction import MASK, is_sensitive, redact_head, redact_text
 from pallas.safe_text import json_escape, replace_invisible
-from pallas.telemetry.trace_context import current_run
+from pallas.telemetry.trace_context import current_agent, current_run
 
 MAX_MESSAGE: Final = 64 * 1024
 MAX_TRACEBACK: Final = 256 * 1024
@@ -54,15 +54,15 @@ class JsonLines(logging.Formatter):
 
 
 def _of_run(record: logging.LogRecord) -> dict[str, str]:
-    """The run that the record was made for, and its trace; the record's own extras win.
+    """The agent and the run that the record was made for, and its trace; the record's own extras win.
 
     A record is made and formatted by one thread, in the context of the log call.
     """
     run = current_run()
-    if run is None or getattr(record, "run_id", run.run_id) != run.run_id:
-        return {}
-    own = {"agent": run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
-    return {name: value for name, value in own.items() if not hasattr(record, name)}
+    own = {"agent": current_agent()}
+    if run is not None and getattr(record, "run_id", run.run_id) == run.run_id:
+        own = {"agent": run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
+    return {name: value for name, value in own.items() if value and not hasattr(record, name)}
 
 
 def _timestamp(seconds: float) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from .json_lines import JsonLines
+from .repeats import Repeats
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 BACKUPS: Final = 5
@@ -41,11 +42,16 @@ class LogFileHandler(logging.Handler):
         self._size = 0
         self._torn = False
         self._told = 0
+        self._repeats = Repeats()
         self.setFormatter(JsonLines())
         self._open()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record. A failure is counted, never raised."""
+        """Write one record, unless it repeats another. A failure is counted, never raised."""
+        for each in self._repeats.admit(record):
+            self._emit(each)
+
+    def _emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record).encode() + b"\n"
         except Exception:  # the log must not break what it reports on
@@ -62,9 +68,11 @@ class LogFileHandler(logging.Handler):
             self._tell()
 
     def close(self) -> None:
-        """Close the file. Nothing is pending, since each record was written at once."""
+        """Write how often the last warnings were repeated, and close the file. No record is pending."""
         with self.lock or contextlib.nullcontext():
             if self._fd >= 0:
+                for each in self._repeats.rest():
+                    self._emit(each)
                 os.close(self._fd)
                 self._fd = -1
         super().close()
@@ -155,6 +163,19 @@ class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
         super().__init__(sys.__stderr__)
         self.setFormatter(JsonLines())
         self._journal = is_journal(sys.__stderr__)
+        self._repeats = Repeats()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, unless it repeats another."""
+        for each in self._repeats.admit(record):
+            super().emit(each)
+
+    def close(self) -> None:
+        """Write how often the last warnings were repeated."""
+        with self.lock or contextlib.nullcontext():
+            for each in self._repeats.rest():
+                super().emit(each)
+        super().close()
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with the level prefix that the journal removes."""

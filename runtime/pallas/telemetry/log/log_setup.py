@@ -200,6 +200,7 @@ def _open_stderr(on: bool) -> None:
         _state.stderr = Stderr()
     elif not on and _state.stderr is not None:
         logging.getLogger().removeHandler(_state.stderr)
+        _state.stderr.close()
         _state.stderr = None
 
 
