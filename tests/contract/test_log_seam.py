@@ -88,7 +88,7 @@ async def test_an_event_below_every_reader_is_not_made_and_the_others_arrive(
 
     monkeypatch.setattr(AsyncEventBus, "emit", counted)
     async with running(write_project(tmp_path, {"desk": None})) as fleet:
-        hook = log_seam.READ_ONLY
+        hook = log_seam.EVENTS
         assert hook.name in library_hooks.installed(hook.owner, hook.attribute)
         assert [agent.state for agent in fleet.agents] == [AgentState.READY]
         bus = AsyncEventBus.get()

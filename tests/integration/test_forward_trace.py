@@ -13,7 +13,7 @@ import pytest_asyncio
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from support.hooks import uninstall
-from support.live import agent_module, ask, client, running, write_project
+from support.live import ask, client, running, write_project
 from support.ports import free_ports
 
 from pallas.executors.fastagent import forward_trace
@@ -42,6 +42,11 @@ def riddle() -> str:
     raise FailedError("Error calling tool: " + {AWAIT_NONE!r})
 
 @server.tool(structured_output=False)
+def decline() -> str:
+    """Answer with an error."""
+    raise FailedError("no such customer")
+
+@server.tool(structured_output=False)
 def die() -> str:
     """Go away in the middle of a call."""
     os._exit(3)
@@ -53,8 +58,23 @@ def fine(text: str) -> str:
 
 server.run()
 '''
+DESK = """
+from fast_agent import FastAgent
+
+fast = FastAgent("desk")
+
+
+def crumble() -> str:
+    raise ValueError("it is made of sand")
+
+
+@fast.agent(name="desk", instruction="You are desk.", servers=["odd"], function_tools=[crumble])
+async def main() -> None: ...
+"""
 SCRIPT = """
 rules:
+  - {when: {last: user, text: please crumble}, call: [{tool: crumble, arguments: {}}]}
+  - {when: {last: user, text: please say no}, call: [{tool: odd__decline, arguments: {}}]}
   - {when: {last: user, text: please refuse}, call: [{tool: odd__refuse, arguments: {}}]}
   - {when: {last: user, text: please riddle}, call: [{tool: odd__riddle, arguments: {}}]}
   - {when: {last: user, text: please die}, call: [{tool: odd__die, arguments: {}}]}
@@ -81,7 +101,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory, log_file: Path) -> Asy
     (port,) = free_ports(1)
     root = write_project(
         tmp_path_factory.mktemp("trace"),
-        {"desk": agent_module("desk", ("odd",)), "other": None},
+        {"desk": DESK, "other": None},
         top={"scripted": {"script": "model.yaml", "port": port}},
         config={
             "default_model": "generic.scripted",
@@ -155,6 +175,30 @@ async def test_a_dispatch_that_raises_is_traced_at_its_origin_and_told_briefly(
     for hidden in (SECRET, "Traceback", "\x1b", "second line"):
         assert hidden not in answer
         assert hidden not in tool_results(fleet)
+
+
+@pytest.mark.parametrize(
+    ("message", "level", "words", "origin"),
+    [
+        ("crumble", "ERROR", "Tool crumble failed: it is made of sand", "in crumble"),
+        ("refuse", "ERROR", "desk: odd/refuse failed: MCPError: no: ", "in send_request"),
+        ("say no", "WARNING", "desk: odd/decline failed: no such customer", ""),
+        ("riddle", "WARNING", "desk: odd/riddle failed: Error calling tool: object NoneType", ""),
+        ("die", "ERROR", "desk: odd/die failed: MCPError: Connection closed", "in send_request"),
+    ],
+)
+async def test_a_failed_call_is_one_record_of_its_agent_and_run(
+    fleet: Fleet, log_file: Path, message: str, level: str, words: str, origin: str
+) -> None:
+    async with client(fleet, "desk") as desk:
+        result = await desk.call_tool("send_message", {"message": f"please {message}"})
+    run_id = (result.meta or {})["local.pallas/runId"]
+    mine = [each for each in records(log_file) if each.get("run_id") == run_id]
+    (record,) = [each for each in mine if each["level"] != "INFO"]
+    assert words in record["message"]
+    assert (record["level"], record["agent"]) == (level, "desk")
+    assert (origin in record["exc"]) if origin else "exc" not in record
+    assert "event_data" not in record
 
 
 async def test_the_recipes_of_the_docs_find_them(fleet: Fleet, log_file: Path) -> None:

@@ -63,7 +63,7 @@ HOOKS: Final = (
     log_seam.HOOK,
     *log_seam.ONE_FILTER,
     log_seam.DRAINED,
-    log_seam.READ_ONLY,
+    log_seam.EVENTS,
     # Innermost: what is injected is logged and told as what a server causes.
     *fault_seam.HOOKS,
     *forward_trace.HOOKS,

@@ -20,6 +20,7 @@ from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
 from .aggregator_seam import EXECUTE, EXECUTE_PARAMETERS, connection_of
+from .log_seam import is_logged, note_logged
 from .stderr_seam import reader_of
 
 log = logging.getLogger("pallas.forward.trace")
@@ -30,7 +31,6 @@ MAX_TEXT: Final = 500
 _MISTAKES: Final = (TypeError, AttributeError, LookupError, NameError, AssertionError)
 # Code awaited something that is not awaitable. Only its author can use the text.
 _AWAITED: Final = re.compile(r"object '?\w+'? can't be (?:used in 'await' expression|awaited)")
-_TRACED: Final = "__pallas_traced__"
 
 _run_id: ContextVar[str] = ContextVar("run_id", default="")
 _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
@@ -80,10 +80,11 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
         token = _hop.set((server_name, operation_name or method_name))
         reader = reader_of(connection_of(self, server_name))
         seen = reader.count if reader is not None else 0
-        short = None
+        short, made = None, list[str]()
         if error_factory is not None:
 
             def short(text: str, make: Callable[[str], Any] = error_factory) -> Any:
+                made.append(text)
                 return make(_short(text))
 
         try:
@@ -103,10 +104,13 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _hop.reset(token)
         _structured.set(getattr(result, "structured_content", None))
-        if reader is not None and getattr(result, "is_error", False) is True:
+        if getattr(result, "is_error", False) is True:
             said = "\n".join(str(getattr(block, "text", "")) for block in getattr(result, "content", ()))
-            _exception.set(reader.exception_since(seen, said))
-        return _without_riddles(self, server_name, operation_name, result)
+            if reader is not None:
+                _exception.set(reader.exception_since(seen, said))
+            if not made:
+                _log_answer(self, server_name, operation_name, said)
+        return _without_riddles(server_name, result)
 
     return execute_on_server
 
@@ -165,12 +169,9 @@ HOOKS: Final = (
 
 def _trace(aggregator: Any, error: Exception) -> None:
     """Log the exception once, at the first wrapper that catches it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if getattr(cause, _TRACED, False):
-            return
-        cause = cause.__cause__
-    setattr(error, _TRACED, True)
+    if is_logged(error):
+        return
+    note_logged(error)
     server, tool = (one_line(part, 80) for part in _hop.get())
     agent = one_line(str(aggregator.agent_name or ""), 80)
     known = {"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()}
@@ -183,6 +184,20 @@ def _trace(aggregator: Any, error: Exception) -> None:
         one_line(str(error)),
         exc_info=error,
         extra={key: value for key, value in known.items() if value},
+    )
+
+
+def _log_answer(aggregator: Any, server: str, tool: str, said: str) -> None:
+    """Log a call that the server answered with an error: nothing was raised here."""
+    agent = one_line(str(aggregator.agent_name or ""), 80)
+    server, tool = one_line(server, 80), one_line(tool, 80)
+    log.warning(
+        "%s: %s/%s failed: %s",
+        agent or "an agent",
+        server,
+        tool,
+        one_line(redact_text(said), MAX_TEXT),
+        extra={"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()},
     )
 
 
@@ -213,7 +228,7 @@ def _short(text: str) -> str:
     return one_line(redact_text(_AWAITED.sub("an internal error", text)), MAX_TEXT)
 
 
-def _without_riddles(aggregator: Any, server: str, tool: str, result: Any) -> Any:
+def _without_riddles(server: str, result: Any) -> Any:
     """Replace the text of a failed result that only its author can understand by one that says what
     happened."""
     if getattr(result, "is_error", False) is not True:
@@ -227,12 +242,5 @@ def _without_riddles(aggregator: Any, server: str, tool: str, result: Any) -> An
                 f"the tool failed inside {server}, by a mistake in its own code; its log has the details"
             )
             blocks[index] = block.model_copy(update={"text": public_text})
-            log.warning(
-                "%s/%s answered with an error of its own code: %s",
-                one_line(server, 80),
-                one_line(tool, 80),
-                one_line(text),
-                extra={"agent": str(aggregator.agent_name or ""), "run_id": _run_id.get()},
-            )
             changed = True
     return result.model_copy(update={"content": blocks}) if changed else result

@@ -5,15 +5,21 @@ managers adds log filters to the same loggers, for ever: without ``ONE_FILTER`` 
 version of an agent, leaves some behind, and each record of those loggers goes through all of them.
 
 Each log event of fast-agent costs three tasks, also one that its filters drop: five events for each turn.
-``READ_ONLY`` leaves out those whose level is below that of every reader.
+``EVENTS`` leaves out those whose level is below that of every reader. The others become records in a task
+that knows neither agent nor run, so it notes both, and the exception that the code handles. It leaves out
+failures that our own code has logged or reports to its caller.
 
 All agents share one queue of log events, and each agent that ends stops it. ``DRAINED`` empties it first:
 when several agents end at once, the second would end the task that the first waits for, for seconds.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, Final
 
 from fast_agent import context
@@ -24,10 +30,16 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.log import reapply_logging
+from pallas.telemetry.trace_context import current_agent, current_run
 
 _RANKS: Final = {"debug": 0, "progress": 0, "info": 1, "warning": 2, "error": 3}
 # Seconds for that; fast-agent waits as long for its own task.
 _DRAIN_S: Final = 5.0
+_LOGGED: Final = "__pallas_logged__"
+_OWNER: Final = "pallas_owner"
+_LIFTED: Final = frozenset({_OWNER, "exception", "error", "error_type"})
+
+_reported: Final[ContextVar[list[bool] | None]] = ContextVar("reported_by_caller", default=None)
 
 
 def _is_ours(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,6 +48,7 @@ def _is_ours(original: Callable[..., Any]) -> Callable[..., Any]:
             await original(config)
         finally:
             reapply_logging()
+            logging.getLogger("fast_agent").addFilter(_as_record_of_its_own)
 
     return configure_logger
 
@@ -62,12 +75,67 @@ def _drained(wait: Callable[..., Any]) -> Callable[..., Any]:
     return _drain_queue_before_stop
 
 
-def _read_only(original: Callable[..., None]) -> Callable[..., None]:
+@contextmanager
+def reported_by_caller() -> Iterator[None]:
+    """Leave out what fast-agent logs of failures in this block, and in its tasks while the block lasts."""
+    is_open = [True]
+    token = _reported.set(is_open)
+    try:
+        yield
+    finally:
+        is_open.clear()
+        _reported.reset(token)
+
+
+def note_logged(error: BaseException) -> None:
+    """Note that this exception is in the log."""
+    setattr(error, _LOGGED, True)
+
+
+def is_logged(error: BaseException | None) -> bool:
+    """Return whether an exception, or one that caused it, was noted as logged."""
+    while error is not None:
+        if getattr(error, _LOGGED, False):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _owned(original: Callable[..., None]) -> Callable[..., None]:
     def event(self: Any, etype: Any, ename: Any, message: Any, context: Any, data: Any) -> None:
-        if is_read(AsyncEventBus.get(), etype):
-            original(self, etype, ename, message, context, data)
+        if not is_read(AsyncEventBus.get(), etype):
+            return
+        error = sys.exception()
+        if error is not None and _RANKS.get(etype, 3) >= _RANKS["warning"]:
+            if is_logged(error) or _reported.get():
+                return
+            data = {"exception": "".join(traceback.format_exception(error)), **data}
+        original(self, etype, ename, message, context, {**data, _OWNER: _owner()})
 
     return event
+
+
+def _owner() -> dict[str, str]:
+    """The agent and the run that this code works for, empty where there is none."""
+    run = current_run()
+    own = {"run_id": run.run_id, "trace_id": run.context.trace_id} if run is not None else {}
+    return {"agent": current_agent(), **own}
+
+
+def _as_record_of_its_own(record: logging.LogRecord) -> bool:
+    """Put what ``EVENTS`` noted of an event into its record, in place of fast-agent's own fields."""
+    data = vars(record).pop("event_data", None)
+    if not isinstance(data, dict):
+        return True
+    for name in ("span_id", "trace_id", "event_name"):
+        vars(record).pop(name, None)
+    vars(record).update(data.get(_OWNER, {}))
+    if isinstance(raised := data.get("exception"), str):
+        record.exc_text = raised.rstrip()
+    more = {name: value for name, value in data.items() if name not in _LIFTED and value}
+    if more:
+        record.event_data = more
+    return True
 
 
 def is_read(bus: AsyncEventBus, level: str) -> bool:
@@ -95,8 +163,8 @@ ONE_FILTER: Final = tuple(
         "_suppress_mcp_oauth_cancel_errors",
     )
 )
-READ_ONLY: Final = Hook(
-    "log-read-only", Logger, "event", ("self", "etype", "ename", "message", "context", "data"), _read_only
+EVENTS: Final = Hook(
+    "log-events", Logger, "event", ("self", "etype", "ename", "message", "context", "data"), _owned
 )
 DRAINED: Final = Hook(
     "log-drained", AsyncEventBus, "_drain_queue_before_stop", ("self", "same_loop_task"), _drained
