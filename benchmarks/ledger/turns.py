@@ -15,6 +15,7 @@ from pallas.model import (
     Health,
     HealthStatus,
     Message,
+    Notice,
     Params,
     RunRequest,
     RunVersion,
@@ -55,6 +56,7 @@ class _Instant:
         return False
 
     def when_failed(self, tell: Callable[[str], None]) -> None: ...
+    def when_noticed(self, tell: Callable[[Notice], None]) -> None: ...
     def release(self, lease: str) -> None: ...
 
     def problems(self) -> tuple[str, ...]:

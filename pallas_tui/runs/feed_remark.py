@@ -1,8 +1,8 @@
-"""The lines between the runs of the feed: a new version, a blocked loop, a crash loop."""
+"""The lines between the runs of the feed: a new version, a blocked loop, a crash loop, a lost server."""
 
 from dataclasses import dataclass
 
-from pallas.model import AgentChanged, AgentState, Event, LoopBlocked, Reloaded
+from pallas.model import AgentChanged, AgentState, Event, LoopBlocked, Notice, Reloaded
 
 from ..supervision.reload_words import blocked, crash_loop, name_of, sentence
 
@@ -39,4 +39,6 @@ def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
         case AgentChanged(state=AgentState.CRASH_LOOP):
             text = crash_loop(event.agent, event.detail).removeprefix(f"{event.agent} ")
             return FeedRemark(f"crash {event.seq} {event.at}", event.at, event.agent, text, event)
+        case Notice(agent=name, server=server, text=text) if name and server:
+            return FeedRemark(f"server {event.seq} {event.at}", event.at, name, text, event)
     return None

@@ -16,6 +16,7 @@ from pallas.model import (
     LoopStopped,
     MessagePassed,
     ModelRetry,
+    Notice,
     QuestionAnswered,
     QuestionAsked,
     Reloaded,
@@ -43,7 +44,7 @@ MAX_RUNS: Final = 500
 MAX_STEPS: Final = 20_000
 MAX_STEPS_OF_RUN: Final = 2_000
 MAX_REMARKS: Final = 200
-_REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Reloaded})
+_REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Notice, Reloaded})
 
 
 class Feed:

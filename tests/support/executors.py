@@ -12,6 +12,7 @@ from pallas.model import (
     Health,
     HealthStatus,
     Message,
+    Notice,
     Params,
     RunVersion,
     ServerChange,
@@ -51,6 +52,8 @@ class FakeExecutor:
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
+
+    def when_noticed(self, tell: Callable[[Notice], None]) -> None: ...
 
     def problems(self) -> tuple[str, ...]:
         return ()

@@ -38,8 +38,8 @@ takes, and how it ended. Below it are the steps of the agent's loop and its tool
 agent is listed below the call that started it, with its own steps. Where there is room, bars show when each
 of them ran. If a guard stopped the loop, a line below the run says so. A request to a downstream has a line
 only when it was refused, failed, or carried an expired key. Runs of other replicas have the replica's id in
-place of the message, and their steps on their screen alone. New versions of agents, failed edits and blocked
-loops are listed between the runs.
+place of the message, and their steps on their screen alone. New versions of agents, failed edits, blocked
+loops and servers that are lost or connected again are listed between the runs.
 
 **enter** opens a run: its facts, its whole trace, and what went over the wire. **i** shows all details as
 text. **d** marks a run, and on another one compares both: which steps differ, and in what. A run is unfolded

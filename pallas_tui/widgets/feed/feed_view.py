@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pallas.model import AgentChanged, Event, LoopBlocked, Reloaded
+from pallas.model import AgentChanged, Event, LoopBlocked, Notice, Reloaded
 
 from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import FeedRun, State
@@ -33,6 +33,11 @@ _TONES: Final[dict[State, Tone]] = {
     "cancelled": Tone.STOPPED,
     "unknown": Tone.STOPPED,
 }
+
+_SERVER_HELP = (
+    "The agent answers without the tools of a server that is missing. It is tried again after 1, 2, 4, 8, "
+    "then every 15 seconds, and before each run; the log has each attempt."
+)
 
 
 def feed_line(
@@ -84,6 +89,10 @@ def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
             return glyphs.degraded, STYLES[Tone.ERROR]
         case AgentChanged():
             return shape(Tone.CRASH_LOOP, glyphs)
+        case Notice(level="info"):
+            return glyphs.ok, STYLES[Tone.OK]
+        case Notice():
+            return glyphs.degraded, STYLES[Tone.DEGRADED]
     return glyphs.reloading, STYLES[Tone.OK]
 
 
@@ -258,4 +267,6 @@ def remark_details(remark: FeedRemark) -> str:
         return blocked_details(remark.about)
     if isinstance(remark.about, Reloaded):
         return plain(remark.about)
+    if isinstance(remark.about, Notice):
+        return f"{remark.agent}: {remark.text}\n\n{_SERVER_HELP}"
     return f"{remark.agent} {remark.text}\n\n{CRASH_LOOP_HELP}"

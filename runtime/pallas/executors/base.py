@@ -10,6 +10,7 @@ from pallas.model import (
     Event,
     Image,
     Message,
+    Notice,
     Params,
     ProviderFacts,
     ServerChange,
@@ -273,6 +274,10 @@ class Executor(Protocol):
 
         It is called in the loop of ``start``, and only between ``start`` and ``close``.
         """
+        return
+
+    def when_noticed(self, tell: Callable[[Notice], None]) -> None:
+        """Call ``tell`` with what operators are to know and what belongs to no run; as ``when_failed``."""
         return
 
     def release(self, lease: str) -> None:

@@ -401,6 +401,10 @@ class FleetAgent:
             text = one_line(f"{self.name}: {after.detail}", 500)
             self._hub.publish(Notice(level="error", text=text, agent=self.name))
 
+    def publish(self, notice: Notice) -> None:
+        """Tell operators what its executor noticed."""
+        self._hub.publish(notice)
+
     async def health(self) -> Health:
         """How the agent is found now, for callers; never asks a model (PI-9)."""
         found = await self.watched.ask(self._problems())

@@ -5,6 +5,7 @@ lines are counted; a server that goes on is ended, and its pending calls fail wi
 ``tests/contract/test_mcp_seam.py`` fails when a wrapped function of the SDK changes.
 """
 
+import asyncio
 import logging
 import os
 import signal
@@ -28,6 +29,7 @@ from pallas.bounds.message_nodes import too_many_nodes
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 from pallas.telemetry.log.server_output import is_logged, server_log
+from pallas.telemetry.trace_context import current_agent
 
 from . import library_hooks
 from .library_hooks import Hook
@@ -37,6 +39,12 @@ log = logging.getLogger(__name__)
 _SHOWN: Final = 200
 _COLUMNS: Final = "160"
 _ENDED: Final = "local.pallas/serverEnded"
+# Seconds for the system to say how a program ended whose output has ended, and between two looks.
+_END_S: Final = 2.0
+_LOOK_S: Final = 0.02
+_MAX_ENDS: Final = 1_000
+# By agent and server.
+_ends: Final[dict[tuple[str, str], str]] = {}
 
 
 def install() -> None:
@@ -51,12 +59,16 @@ async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
     for the log."""
     guard = _Guard(name)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(guard.close)
         token = _spawning.set(guard)
         try:
             read, write = await stack.enter_async_context(transport)
         finally:
             _spawning.reset(token)
-        yield _Read(read, guard), _Write(write, guard)
+        try:
+            yield _Read(read, guard), _Write(write, guard)
+        finally:
+            guard.is_closing = True
 
 
 def was_ended(error: BaseException) -> bool:
@@ -75,6 +87,14 @@ def end_of(error: BaseException) -> str:
     return ""
 
 
+def how_it_ended(agent: str, server: str) -> str:
+    """Return how the program of an agent's server ended last, by itself, and forget it.
+
+    Empty if it did not since the last time.
+    """
+    return _ends.pop((agent, server), "")
+
+
 class _Garbage(ValueError):
     """A line that is no message."""
 
@@ -89,11 +109,13 @@ class _Guard:
     def __init__(self, name: str) -> None:
         self.process: Any = None
         self.reason = ""
+        self.is_closing = False
         self.awaited: dict[Any, None] = {}
         """Ids of requests that were not answered."""
         self._name = name
         self._seen = 0
         self._recent: deque[float] = deque(maxlen=MAX_GARBAGE)
+        self._ending: asyncio.Task[None] | None = None
 
     def hear(self, garbage: _Garbage) -> None:
         if garbage.problem is not None:
@@ -126,6 +148,35 @@ class _Guard:
         if self.process is not None and self.process.returncode is None:
             with suppress(OSError):  # it leads a session of its own
                 os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Its output has ended: log how the program did, unless that is our doing."""
+        if self.process is not None and not (self.is_closing or self.reason or self._ending):
+            self._ending = asyncio.create_task(self._log_end(), name=f"end of {self._name}")
+
+    async def close(self) -> None:
+        """Wait for what ``end`` began: the program is gone by now."""
+        if self._ending is not None:
+            await asyncio.wait({self._ending}, timeout=_END_S)
+
+    async def _log_end(self) -> None:
+        # Not ``wait``: a program that this one started may hold its pipes open.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                while self.process.returncode is None:  # noqa: ASYNC110 - nothing tells when it is known
+                    await asyncio.sleep(_LOOK_S)
+        if (status := self.process.returncode) is None:
+            words = "closed its stdout and runs on"
+        elif status < 0:
+            words = f"was killed by {_signal_name(-status)}"
+        else:
+            words = f"ended with exit status {status}"
+        agent = current_agent()
+        _ends[agent, self._name] = words
+        while len(_ends) > _MAX_ENDS:
+            del _ends[next(iter(_ends))]
+        named = f"{agent}: server" if agent else "server"
+        log.warning("%s %s %s", named, self._name, words, extra={"downstream": self._name})
 
     def last_words(self) -> SessionMessage | None:
         """Return the error for one pending request of a server that was ended."""
@@ -190,6 +241,7 @@ class _Read(PassingStream):
                 item = await self._stream.receive()
             except anyio.EndOfStream:
                 if (last := self._guard.last_words()) is None:
+                    self._guard.end()
                     raise
                 return last
             if isinstance(item, _Garbage):
@@ -232,6 +284,13 @@ class _Lines(ByteReceiveStream):
     async def aclose(self) -> None:
         """Close the pipe."""
         await self._stream.aclose()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _quiet(original: Any) -> Any:

@@ -355,6 +355,7 @@ class Notice(Event):
     level: Literal["info", "warning", "error"]
     text: str
     agent: str = ""  # may be empty
+    server: str = ""  # the MCP server of the agent that it is about, if it is about one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from pallas.config.project_imports import sought
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
 from pallas.health.provider_endpoint import key_place
-from pallas.model import ANONYMOUS, Fault, FaultType, ServerChange
+from pallas.model import ANONYMOUS, Fault, FaultType, Notice, ServerChange
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
@@ -52,6 +52,7 @@ from .providers_failover import HeardEvents, answered, with_id
 from .providers_llm import answer_with
 from .read_files import Reads, noting
 from .run_progress import RunProgress
+from .server_notices import ServerNotices
 from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class FastAgentExecutor(Executor):
         self._first: tuple[Any, ...] | None = None
         self._listing: set[asyncio.Task[None]] = set()
         self._tell_failed: Callable[[str], None] | None = None
+        self._notices = ServerNotices(config.name)
         self._peers: PeerCalls | None = None
         self._renamed: set[str] = set()
         self._gate: ToolGate | None = None
@@ -270,6 +272,10 @@ class FastAgentExecutor(Executor):
         """Call ``tell`` with the reason if the harness ends by itself."""
         self._tell_failed = tell
 
+    def when_noticed(self, tell: Callable[[Notice], None]) -> None:
+        """Call ``tell`` when a server is lost, and when all instances have it again."""
+        self._notices.tell = tell
+
     def release(self, lease: str) -> None:
         """End a conversation's own instance, and its downstreams with it."""
         if self._config.instance_scope == "conversation":
@@ -444,6 +450,7 @@ class FastAgentExecutor(Executor):
             unconfigured=self._unconfigured,
             forwarded=frozenset(each for each in self._info.servers if self._forwarding(each)),
             skipped=hanging,
+            lost=self._notices.lost,
             returned=partial(self._returned, everyone),
             gate=self._gate,
         )
@@ -466,8 +473,10 @@ class FastAgentExecutor(Executor):
         if self._harness is not None and not self._stop.is_set():  # otherwise it ends its sessions itself
             await self._harness.sessions.delete(instance.key)
 
-    def _returned(self, everyone: tuple[Any, ...]) -> None:
-        """Update the tools after a server of these agents was connected again."""
+    def _returned(self, everyone: tuple[Any, ...], server: str, how: str) -> None:
+        """Update the tools after a server of these agents was connected again, or all list other ones."""
+        if server not in self.problems():
+            self._notices.returned(server, how)
         task = asyncio.create_task(self._list_tools(everyone), name=f"list tools of {self._config.name}")
         self._listing.add(task)
         task.add_done_callback(self._listing.discard)

@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.access.bearer_lease import LeaseSlot, context_of
-from pallas.mcp_client.stdio_seam import end_of
+from pallas.mcp_client.stdio_seam import end_of, how_it_ended
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
+from pallas.telemetry.trace_context import bind_agent, outside_of_runs
 from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, ExecutorTurn
@@ -43,7 +44,7 @@ class Missing:
     403.
 
     ``hangs``: it did not answer at all. ``ended``: it was ended for its invalid output. ``detail`` is one
-    line for operators.
+    line for operators, ``error`` what the last attempt raised.
     """
 
     why: str
@@ -51,6 +52,7 @@ class Missing:
     hangs: bool = False
     detail: str = ""
     ended: bool = False
+    error: Exception | None = field(default=None, repr=False, compare=False)
 
 
 class Servers:
@@ -59,7 +61,8 @@ class Servers:
 
     ``unconfigured`` maps servers that are never called to the reason. ``forwarded`` are those that get the
     caller's bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's.
-    ``returned`` is called when a server was reconnected. ``gate`` compares what they list with the lock: when
+    ``lost`` is called with a server that is missing and why, ``returned`` with one that was reconnected and
+    how, and without either when all list other tools. ``gate`` compares what they list with the lock: when
     that is another one, a run that begins has them list again.
     """
 
@@ -72,7 +75,8 @@ class Servers:
         unconfigured: Mapping[str, str],
         forwarded: frozenset[str],
         skipped: frozenset[str] = frozenset(),
-        returned: Callable[[], None] = lambda: None,
+        lost: Callable[[str, str], None] = lambda server, why: None,
+        returned: Callable[[str, str], None] = lambda server, how: None,
         gate: ToolGate | None = None,
     ) -> None:
         self._agent = agent
@@ -89,18 +93,24 @@ class Servers:
         # With the names of its servers: a closed aggregator does not know them.
         self._aggregators = tuple((each, servers_seam.servers_at_start(each)) for each in found)
         self._why: dict[str, Missing] = {}
+        # How the programs of those ended that are missing, and how often they were tried since.
+        self._ends: dict[str, str] = {}
+        self._failures: Counter[str] = Counter()
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._closed = False
         self._doubted: frozenset[str] = frozenset()
         self._checked: set[str] = set()
         self._told: frozenset[str] = frozenset()
+        # What is missing from the start was never lost: the health has it.
+        self._lost: Callable[[str, str], None] = lambda server, why: None
         for aggregator, _ in self._aggregators:
             for name, error in servers_seam.errors_of(aggregator).items():
                 self._why[name] = _why(error, slot.refused.get(name))
         for name in skipped:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
         self.look()
+        self._lost = lost
         self._looking = _apart(self._look_on(), "look after servers") if self._aggregators else None
         # The servers that are missing in the agents' instructions.
         self._unsaid = frozenset(self.missing())
@@ -113,7 +123,9 @@ class Servers:
                 if name in self._unconfigured:
                     found[name] = Missing(self._unconfigured[name])
                 elif not servers_seam.connected(aggregator, name):
-                    found[name] = self._why.get(name) or Missing("cannot be reached")
+                    found[name] = self._why.get(name) or Missing(
+                        "cannot be reached", detail=self._ends.get(name, "")
+                    )
         return found
 
     def doubt(self, names: frozenset[str]) -> None:
@@ -163,7 +175,7 @@ class Servers:
         self._lock_version = version
         for aggregator, _ in self._aggregators:
             await lock_seam.list_again(aggregator, LOST_SECONDS)
-        self._returned()
+        self._returned("", "")
         return True
 
     def look(self) -> dict[str, Missing]:
@@ -188,16 +200,21 @@ class Servers:
 
     def _log_changes(self) -> None:
         """Log each server that is missing once, until it is connected again."""
-        missing = self.missing()
-        before, self._told = self._told, frozenset(missing)
-        for name, each in missing.items():
-            if name not in before:
-                why = f"{each.why} ({each.detail})" if each.detail else each.why
-                self._log(logging.WARNING, name, f"is missing: {why}")
+        before, self._told = self._told, frozenset(self.missing())
+        for name in self._told - before:
+            if words := how_it_ended(self._agent, one_line(name, 80)):
+                self._ends[name] = f"its program {words}"
+            self._lost(name, self._log_missing(name, self.missing()[name]))
 
-    def _log(self, level: int, name: str, text: str) -> None:
+    def _log_missing(self, name: str, missing: Missing) -> str:
+        """Log that a server is missing; return what the record says."""
+        why = f"is missing: {missing.why}" + (f" ({missing.detail})" if missing.detail else "")
+        self._log(logging.WARNING, name, why, missing.error)
+        return why
+
+    def _log(self, level: int, name: str, text: str, error: Exception | None = None) -> None:
         extra = {"agent": self._agent, "downstream": name}
-        log.log(level, "%s: server %s %s", self._agent, one_line(name, 80), text, extra=extra)
+        log.log(level, "%s: server %s %s", self._agent, one_line(name, 80), text, exc_info=error, extra=extra)
 
     def _keep_trying(self) -> None:
         if not self._closed and (self._watch is None or self._watch.done()) and self._retried():
@@ -228,7 +245,9 @@ class Servers:
         slot = self._slot if name in self._forwarded else self._idle_slot
         if (task := self._attempts.get(name)) is None or task.done():
             work = self._check(name, slot) if doubted else self._connect(name, slot)
-            task = asyncio.create_task(work, name=f"connect {name}", context=context_of(slot))
+            context = context_of(slot)
+            context.run(bind_agent, self._agent)
+            task = asyncio.create_task(work, name=f"connect {name}", context=context)
             self._attempts[name] = task
         return task
 
@@ -246,11 +265,18 @@ class Servers:
             error = await servers_seam.attach(aggregator, name, RETRY_SECONDS)
             if error is not None:
                 self._why[name] = _why(error, slot.refused.get(name))
+                self._failures[name] += 1
+                self._log_missing(name, self._why[name])
                 return
         self._why.pop(name, None)
-        self._log(logging.INFO, name, "is connected again")
+        self._ends.pop(name, None)
+        failures = self._failures.pop(name, 0)
+        how = "is connected again" + (
+            f" after {failures} failed attempt{'s' if failures > 1 else ''}" if failures else ""
+        )
+        self._log(logging.INFO, name, how)
         self._told -= {name}
-        self._returned()
+        self._returned(name, how)
 
 
 def hanging_of(others: Iterable[Servers]) -> frozenset[str]:
@@ -312,13 +338,13 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Miss
     detail = one_line((notes or lines or [type(error).__name__])[-1], 300)
     if refused is not None:
         status, source = refused
-        return Missing(_REFUSED[source].format(status=status), refused, detail=detail)
+        return Missing(_REFUSED[source].format(status=status), refused, detail=detail, error=error)
     if isinstance(error, TimeoutError):
-        return Missing("does not answer", hangs=True, detail=detail)
+        return Missing("does not answer", hangs=True, detail=detail, error=error)
     if reason := end_of(error):
-        return Missing(reason, ended=True, detail=reason)
-    return Missing("cannot be reached", detail=detail)
+        return Missing(reason, ended=True, detail=reason, error=error)
+    return Missing("cannot be reached", detail=detail, error=error)
 
 
 def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    return asyncio.create_task(work, name=name, context=Context())
+    return asyncio.create_task(work, name=name, context=outside_of_runs())

@@ -23,6 +23,7 @@ from pallas.tools_lock.tool_gate import ToolGate
 
 from .aggregator_seam import attached, connection_of, tools_of
 from .lock_seam import guard
+from .log_seam import reported_by_caller
 from .stderr_seam import ServerErrorReader, opened
 
 CONNECT_SECONDS: Final = 20.0
@@ -129,13 +130,14 @@ async def attach(aggregator: Any, name: str, seconds: float) -> Exception | None
     """
     readers: list[ServerErrorReader] = []
     token = opened.set(readers)
-    task = asyncio.create_task(_attach(aggregator, name), name=f"connect {name}")
-    opened.reset(token)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-    finally:
-        if late := not task.done():
-            await _cut(aggregator, name, task)
+    with reported_by_caller():
+        task = asyncio.create_task(_attach(aggregator, name), name=f"connect {name}")
+        opened.reset(token)
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        finally:
+            if late := not task.done():
+                await _cut(aggregator, name, task)
     if late or task.cancelled():
         return TimeoutError(f"{name} did not connect within {seconds:g} s")
     error = task.exception()

@@ -35,6 +35,7 @@ from .agent_messages import (
     AgentBroken,
     AgentCallFailed,
     AgentCommand,
+    AgentNoticed,
     AgentSetup,
     AgentTurn,
     CallReturned,
@@ -130,6 +131,9 @@ class AgentChild(ChildLoop):
         self._executor = FastAgentExecutor(project, project.agents[setup.agent])
         self._executor.call_peers(self._peers)
         self._executor.when_failed(lambda reason: self.send(AgentBroken(reason)))
+        self._executor.when_noticed(
+            lambda notice: self.send(AgentNoticed(notice.level, notice.text, notice.server))
+        )
 
     async def _carry_out(self, command: AgentCommand) -> None:
         executor = self._executor

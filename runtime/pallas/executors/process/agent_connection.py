@@ -28,6 +28,7 @@ from .agent_messages import (
     AgentBroken,
     AgentCallFailed,
     AgentCommand,
+    AgentNoticed,
     CallReturned,
     CommandDone,
     ExchangeUpdate,
@@ -93,6 +94,7 @@ class AgentConnection(ChildConnection[AgentCall]):
         *,
         on_facts: Callable[[CommandDone | AgentCallFailed], None],
         on_failure: Callable[[str], None],
+        on_notice: Callable[[AgentNoticed], None],
         peers: PeerCalls | None = None,
     ) -> None:
         super().__init__(name, process, FROM_AGENT)
@@ -101,6 +103,7 @@ class AgentConnection(ChildConnection[AgentCall]):
         """From then on callers see its end and the Fault names the agent; before that only its owner does."""
         self._on_facts = on_facts
         self._on_failure = on_failure
+        self._on_notice = on_notice
         self._records: OrderedDict[int, _TurnRecords] = OrderedDict()
         self._peers = PeerAnswers(peers, self.questions)
 
@@ -226,6 +229,8 @@ class AgentConnection(ChildConnection[AgentCall]):
                     call.journal.returned(message.call_id, message.native)
             case AgentBroken():
                 self._on_failure(message.reason)
+            case AgentNoticed():
+                self._on_notice(message)
             case _:
                 raise Undecodable(f"a process says {type(message).__name__}")
 

@@ -239,6 +239,15 @@ class AgentBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentNoticed:
+    """What operators are to know, as in ``Notice``."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
 class PeerQuestion:
     """The turn ``call`` asks a peer; ``span`` and ``call_id`` are those of the tool call."""
 
@@ -297,6 +306,7 @@ FROM_AGENT: Final = (
     StepUpdate,
     ExecutorState,
     AgentBroken,
+    AgentNoticed,
     PeerQuestion,
     JournalQuestion,
     LimitQuestion,

@@ -13,7 +13,7 @@ from pallas.executors.faults.fault_injection import current_injection
 from pallas.executors.peer_port import PeerPort
 from pallas.executors.replay.replay import current_replay
 from pallas.limits.limit_reached import revived
-from pallas.model import Fault, FaultType, ServerChange, TraceContext
+from pallas.model import Fault, FaultType, Notice, ServerChange, TraceContext
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.fingerprint import salt
 from pallas.model.redaction import redact_text
@@ -26,6 +26,7 @@ from ..ipc.child_process import InterpreterProcess
 from .agent_connection import CANCEL_TIMEOUT_S, AgentCall, AgentConnection
 from .agent_messages import (
     AgentCallFailed,
+    AgentNoticed,
     AgentSetup,
     AgentTurn,
     CommandDone,
@@ -63,6 +64,7 @@ class ProcessExecutor(Executor):
         self._is_started = False
         self._is_closing = False
         self._on_failure: Callable[[str], None] | None = None
+        self._tell_noticed: Callable[[Notice], None] = lambda _: None
         self._peers: PeerCalls | None = None
         self._unreached: frozenset[str] = frozenset()
 
@@ -190,6 +192,15 @@ class ProcessExecutor(Executor):
         """``tell`` gets the words for how the process ended, or why the agent there can answer no more."""
         self._on_failure = tell
 
+    def when_noticed(self, tell: Callable[[Notice], None]) -> None:
+        """``tell`` gets what the agent there has noticed."""
+        self._tell_noticed = tell
+
+    def _noticed(self, message: AgentNoticed) -> None:
+        text = one_line(redact_text(message.text), 300)
+        server = one_line(message.server, 80)
+        self._tell_noticed(Notice(level=message.level, agent=self._name, server=server, text=text))
+
     def release(self, lease: str) -> None:
         """Let go of what the process keeps for a conversation."""
         self._threads.forget(lease)
@@ -228,7 +239,12 @@ class ProcessExecutor(Executor):
                 FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
             ) from error
         connection = self._connection = AgentConnection(
-            self._name, process, on_facts=self._set_facts, on_failure=self._failed, peers=self._peers
+            self._name,
+            process,
+            on_facts=self._set_facts,
+            on_failure=self._failed,
+            on_notice=self._noticed,
+            peers=self._peers,
         )
         self._threads = SentThreads()
         project, key = self._project_of_agent(env), salt().hex()

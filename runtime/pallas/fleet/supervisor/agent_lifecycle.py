@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from pallas.config import AgentConfig, Project
 from pallas.deadlines import done_within
 from pallas.executors import Executor
-from pallas.model import FAILED_STATES, AgentState, Fault, FaultType
+from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice
 from pallas.model.redaction import redact_text
 from pallas.runs.kernel import Kernel
 from pallas.safe_text import one_line
@@ -137,6 +137,10 @@ class LifecycleHost(Protocol):
 
     async def check_health(self) -> None:
         """Look at its health now."""
+        ...
+
+    def publish(self, notice: Notice) -> None:
+        """Tell operators what its executor noticed."""
         ...
 
 
@@ -275,6 +279,7 @@ class AgentLifecycle:
     async def _made(self, project: Project, config: AgentConfig) -> Executor:
         executor = await self._make(project, config)
         executor.when_failed(lambda reason: self._broke(executor, reason))
+        executor.when_noticed(self._agent.publish)
         return executor
 
     def _broke(self, executor: Executor, reason: str) -> None:
