@@ -7,6 +7,7 @@ ACTIONS = (
     Action("logs.filter", "logs", "Filter log", "Only some records", "filter", "slash", "filter"),
     Action("logs.unfilter", "logs", "Show all records", "Clear the filter", "unfilter", "escape"),
     Action("logs.level", "logs", "Level of log", "Only records from a level up", "level", "l", "level"),
+    Action("logs.all", "logs", "Log of all fleets", "Also records of other fleets", "all_fleets", "a"),
     Action("logs.find", "logs", "Find in log", "Find a regex in what is listed", "find", "s", "find"),
     Action("logs.next", "logs", "Next match", "To the next match", "match('next')", "n"),
     Action("logs.previous", "logs", "Previous match", "One before", "match('previous')", "N"),

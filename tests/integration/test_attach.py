@@ -1,6 +1,7 @@
 """A fleet elsewhere as the workbench holds it: over real HTTP, lost and found again, with every token."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -597,6 +598,8 @@ async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp
             await asking
             await slow.close()
             await until(lambda: mirror.exists() and b"cancel run" in mirror.read_bytes())
+            said = [json.loads(line) for line in mirror.read_text("utf-8").splitlines()]
+            assert {each.get("project") for each in said} == {fleet.snapshot().project} == {str(root)}
             fleet.control("two", "restart")
             await until(lambda: fleet.snapshot().agents[1].restarts == 1, timeout=60)
         with attached(url, "") as again:  # leaving left it running

@@ -1,6 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,28 @@ async def test_the_filter_finds_text_while_one_types_and_new_lines_join(logs: Lo
     await logs.pilot.press("escape")
     await logs.until_shown("line 0501")
     assert logs.pane.caption == "502 lines"
+
+
+async def test_only_records_of_this_fleet_are_shown_until_a_key_asks_for_all(logs: Logs) -> None:
+    logs.app.snapshot = replace(logs.app.snapshot, project="/srv/desk")
+    logs.app.feed()
+    logs.write(record(number, project=f"/srv/{name}") for number, name in enumerate(("desk", "shop") * 3))
+    logs.write([record(6), record(7, level="ERROR", project="/srv/desk"), "not a record"])
+    await logs.until(lambda: logs.shown() == ["0000", "0002", "0004", "0007"])
+    assert logs.pane.caption == "4 lines"
+    assert "/srv/desk" not in logs.app.screen_text()
+    await logs.pilot.press("slash", *"0004", "enter")
+    await logs.until(lambda: logs.shown() == ["0004"])
+    await logs.pilot.press("escape", "a")
+    await logs.until(lambda: len(logs.shown()) == 8)
+    assert logs.pane.caption == "9 lines · all fleets"
+    await logs.pilot.press("a", "l", "l", "l")
+    await logs.until(lambda: logs.shown() == ["0007"])
+    # A fleet that does not say which records are its own: one of an older version.
+    logs.app.snapshot = replace(logs.app.snapshot, project="")
+    logs.app.feed()
+    await logs.pilot.press("l")
+    await logs.until(lambda: len(logs.shown()) == 8)
 
 
 async def test_a_filter_that_finds_nothing_says_how_to_take_it_away(logs: Logs) -> None:

@@ -133,6 +133,22 @@ class TextTerm(FilterTerm):
 
 
 @dataclass(frozen=True)
+class FromProject(FilterTerm):
+    """The records of one project's folder, as Pallas writes them: no line is read as JSON for that."""
+
+    folder: str
+    cost = 1
+
+    @cached_property
+    def _needle(self) -> Needle:
+        value = json.dumps(self.folder, ensure_ascii=False)
+        return Needle(f'"project": {value}'.lower().encode("utf-8", "surrogatepass"))
+
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
+        return chunk.holding(self._needle, among)
+
+
+@dataclass(frozen=True)
 class Pattern(FilterTerm):
     """A regex that matches somewhere in the line, ignoring case."""
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from .filter_language import read_filter
-from .filter_terms import Both, FilterTerm, Level, Pattern
+from .filter_terms import Both, FilterTerm, FromProject, Level, Pattern
 from .log_chunk import LogChunk, TooSlowError
 from .log_index import LEVELS, Index, Part
 
@@ -22,12 +22,14 @@ TURN: Final = 0.05
 class LogQuery:
     """The lines of at least that level that match the filter ``text`` and the regex ``pattern``.
 
-    The default matches all lines. The caller has checked that text and pattern can be parsed.
+    With ``project`` the records of the fleets of that folder only. The default matches all lines. The caller
+    has checked that text and pattern can be parsed.
     """
 
     level: int = 0
     text: str = ""
     pattern: str = ""
+    project: str = ""
 
     def __bool__(self) -> bool:
         return self.where is not None
@@ -36,6 +38,8 @@ class LogQuery:
     def where(self) -> FilterTerm | None:
         """All of it as one condition; None when all lines match."""
         parts: list[FilterTerm] = [Level(frozenset(range(self.level, len(LEVELS))))] if self.level else []
+        if self.project:
+            parts.append(FromProject(self.project))
         if (text := read_filter(self.text)) is not None:
             parts.append(text)
         if self.pattern:

@@ -17,6 +17,8 @@ FULL_LIMIT: Final = 1024 * 1024
 """Bytes of a record that are shown in full."""
 
 _KNOWN: Final = ("time", "level", "logger", "message")
+# The same for nearly all rows.
+_NOT_IN_ROWS: Final = (*_KNOWN, "project")
 _LEVEL_BY_LETTER: Final = {name[0]: name for name in LEVELS if name}
 
 
@@ -45,7 +47,7 @@ def parse(line: bytes, whole: int) -> ShownRecord:
     extra = " ".join(
         f"{one_line(key, 40)}={_short(value)}"
         for key, value in data.items()
-        if key not in _KNOWN and value != ""
+        if key not in _NOT_IN_ROWS and value != ""
     )
     return ShownRecord(
         time=_clock(data.get("time")),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -312,7 +313,7 @@ class LogSource:
             yield self._finding
 
     def _seek(self) -> None:
-        both = LogQuery(self.query.level, self.query.text, self.sought.pattern)
+        both = replace(self.query, pattern=self.sought.pattern)
         self._finding = Search(both, self.index) if self.sought else None
 
     def _adjusted(self) -> None:

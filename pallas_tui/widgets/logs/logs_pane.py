@@ -10,6 +10,7 @@ from textual.worker import Worker
 
 from ...actions import bindings
 from ...clipboard import copy
+from ...frame import FleetFrame
 from ...json_file import JsonFile
 from ...settings import state_path
 from ...targets import Entity, FilterTarget, Reveal, RunTarget, Target
@@ -38,8 +39,9 @@ class LogsPane(ListPane):
 
     TITLE = "Logs"
     HELP = """\
-The log of this fleet, one line a record: time, level, logger, message, and dim the other fields. Long
-messages continue to the **right**; **w** wraps them.
+The log of this fleet, one line a record; all fleets of this user on its machine write to one file, and
+**a** shows the records of the others too. A line has time, level, logger, message, and dim the other fields.
+Long messages continue to the **right**; **w** wraps them.
 
 **Enter** opens a record in full, as a tree. The list follows only while the cursor is at the
 end; elsewhere nothing moves, and the title shows how many new lines are below. **f** goes back to the end.
@@ -73,6 +75,7 @@ all listed records to a file.
         self._source = LogSource(path, self._changed)
         self._saved = saved or SavedFilters(JsonFile(state_path("filters")))
         self._level = 0
+        self._project, self._shows_all = "", False
         self._worker: Worker[None] | None = None
         self._wanted: Way | None = None
         self._turned = ""
@@ -86,8 +89,9 @@ all listed records to a file.
         yield MistakeLine()
 
     def on_mount(self) -> None:
-        """Wrap as the settings say, until ``w`` changes it."""
+        """Wrap as the settings say, until ``w`` changes it; show this fleet's records."""
         follow(self, "wrap", False, self.lines.set_wrap)
+        self._ask()
 
     @property
     def lines(self) -> LogList:
@@ -121,6 +125,17 @@ all listed records to a file.
         self.hide_pane()
         self._source.close()
 
+    def absorb(self, frame: FleetFrame) -> None:
+        if frame.snapshot.project != self._project:
+            self._project = frame.snapshot.project
+            if self.is_mounted:
+                self._ask()
+
+    def action_all_fleets(self) -> None:
+        """Show also the records of other fleets that write to the same file, or only this one's again."""
+        self._shows_all = not self._shows_all
+        self._ask()
+
     def _changed(self) -> None:
         # While the application ends, the list is removed before the worker that calls this.
         if self.is_showing and self.is_mounted and self.app.is_running:
@@ -134,13 +149,15 @@ all listed records to a file.
         source, words = self._source, []
         if unseen := self.lines.unseen:
             words.append(f"{unseen:,} new below")
-        if source.query:
+        if source.query.level or source.query.text:
             wanted = [f"{LEVELS[source.query.level]}+" if source.query.level else "", source.query.text]
             words.append(
                 f"{' '.join(word for word in wanted if word)}: {len(source.rows):,} of {len(source.index):,}"
             )
         else:
             words.append(f"{len(source.rows):,} lines" if len(source.rows) != 1 else "1 line")
+        if self._shows_all and self._project:
+            words.append("all fleets")
         if source.found is not None:
             place = source.found.place(self.lines.selected)
             words.append(f"found {f'{place:,} of ' if place else ''}{len(source.found):,}{self._turned}")
@@ -165,7 +182,8 @@ all listed records to a file.
         text, pattern = self.filter.value.strip(), self.find_line.value
         if _understood(self.filter, read_filter):
             self.lines.hold()
-            self._source.ask(LogQuery(self._level, text))
+            project = "" if self._shows_all else self._project
+            self._source.ask(LogQuery(self._level, text, project=project))
         if _understood(self.find_line, _compiled) and pattern != self._source.sought.pattern:
             self.lines.mark(compile_regex(pattern) if pattern else None)
             self._source.find(pattern)

@@ -146,8 +146,10 @@ def _log(project: "Project | None", token: str) -> None:
     from pallas.model.redaction import redact
     from pallas.telemetry.log import redact_project, setup_logging
 
-    setup_logging(project.log_level if project is not None else None, stderr=False)
-    if project is not None:
+    if project is None:
+        setup_logging(stderr=False)
+    else:
+        setup_logging(project.log_level, stderr=False, project=project.root)
         redact_project(project)
     if token:
         redact(token)

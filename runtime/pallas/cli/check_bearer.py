@@ -31,7 +31,7 @@ def check_bearer(root: Path, callers: int, as_json: bool = False) -> int:
     from pallas.event_loop import run as in_loop
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
-    setup_logging(project.log_level)
+    setup_logging(project.log_level, project=project.root)
     redact_project(project)
     try:
         verdicts = in_loop(run(project, callers))

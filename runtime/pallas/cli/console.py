@@ -60,7 +60,7 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
     task = asyncio.current_task()
     assert task is not None
     ending.listen(task.cancel)
-    setup_logging(project.log_level, stderr=False)
+    setup_logging(project.log_level, stderr=False, project=project.root)
     redact_project(project)
     own_loop = asyncio.get_running_loop()
 

@@ -135,7 +135,7 @@ def _checked(
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
     from pallas.tools_lock.lock_check import check_servers
 
-    setup_logging(project.log_level, stderr=False)
+    setup_logging(project.log_level, stderr=False, project=project.root)
     redact_project(project)
     if bearer:
         redact(bearer)

@@ -21,7 +21,7 @@ def quietly(project: "Project") -> Iterator[None]:
     """In this block only the log gets what a fleet of the project in this process says."""
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
-    setup_logging(project.log_level, stderr=False)
+    setup_logging(project.log_level, stderr=False, project=project.root)
     redact_project(project)
     silence = Silence()
     try:

@@ -83,7 +83,7 @@ def serve(
         import_seam.install()
         if not has_console(project.agents):  # It may ask the person at this terminal.
             _leave_stdin()
-        log_file = setup_logging(project.log_level)
+        log_file = setup_logging(project.log_level, project=project.root)
         redact_project(project)
         try:
             serving = importlib.import_module("pallas.cli.served_fleet")
@@ -147,7 +147,7 @@ def _parent(
             file=sys.stderr,
         )
         return UNUSABLE
-    setup_logging(project.log_level)
+    setup_logging(project.log_level, project=project.root)
     redact_project(project)
     module = importlib.import_module("pallas.cli.worker_parent")
     command = [

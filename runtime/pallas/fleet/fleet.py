@@ -239,6 +239,7 @@ class Fleet:
             replica=ledger.replica if ledger is not None else "",
             replicas=1 + len(ledger.other_releases) if ledger is not None else 0,
             faults=injected_faults(self.context),
+            project=str(self.project.root),
         )
 
     def register(

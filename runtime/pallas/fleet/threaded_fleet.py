@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.fault_file import load_faults
+from pallas.config.files import absolute
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.event_loop import run
 from pallas.mcp_client import import_client
@@ -31,7 +32,7 @@ from pallas.model import (
 from pallas.model.operations import REQUIRED
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log import redact_project, setup_logging
+from pallas.telemetry.log import reapply_logging, redact_project, setup_logging
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -181,6 +182,7 @@ class ThreadedFleet(RunningFleet):
         for variable in (CERTFILE_VARIABLE, KEYFILE_VARIABLE):
             # The workbench talks to its own fleet at 127.0.0.1, which no certificate names.
             os.environ[variable] = ""
+        reapply_logging(absolute(self._root))
         try:
             export_env(self._root)
             project = load_project(self._root)
@@ -189,7 +191,7 @@ class ThreadedFleet(RunningFleet):
             self._fail(str(error))
             return
         self._name = project.name
-        log_file = setup_logging(project.log_level)
+        log_file = setup_logging(project.log_level, project=project.root)
         redact_project(project)
         import_client()
         from pallas.toolbox.seen_tools import seen_path

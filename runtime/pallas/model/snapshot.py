@@ -118,6 +118,7 @@ class FleetSnapshot:
     replica: str = ""  # its id among the fleets on the same ledger; empty without a ledger
     replicas: int = 0  # how many of them lived when it looked last, itself included
     faults: str = ""  # that are injected into its calls, one line; empty if none are
+    project: str = ""  # its project's folder, which each record of its log names; empty if it is not known
 
     def agent(self, name: str) -> AgentSnapshot | None:
         """The agent of that name, if the fleet has it."""

@@ -77,7 +77,7 @@ async def offline(project: Project, place: FleetAddress) -> AsyncIterator[RestCl
     if url == MEMORY:
         raise NoFleetAnswers(f"no fleet of {project.name} runs, and it keeps nothing (database_url: memory)")
     async with AsyncExitStack() as stack:
-        setup_logging(project.log_level, stderr=False)
+        setup_logging(project.log_level, stderr=False, project=project.root)
         stack.callback(close_logging)
         redact_project(project)
         app = await _app(project, url, stack)

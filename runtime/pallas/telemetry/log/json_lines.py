@@ -25,8 +25,11 @@ class JsonLines(logging.Formatter):
     """``{"time", "level", "logger", "message", ...extras, "exc"?}``, redacted and bounded, without a newline.
 
     ``time`` is UTC with milliseconds. Extras are the ``extra={...}`` of the log call, after the fixed keys
-    and never over them. ``exc`` is the whole traceback (SPEC PR-35, PR-36). Never raises.
+    and never over them. ``exc`` is the whole traceback (SPEC PR-35, PR-36). ``project`` is the folder of the
+    project that this process works for, empty for none. Never raises.
     """
+
+    project = ""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line of JSON."""
@@ -48,6 +51,8 @@ class JsonLines(logging.Formatter):
                 line[f"{name}_" if name in _OURS else name] = _extra(name, value)
         if trace := _traceback(record):
             line["exc"] = _clip(trace, MAX_TRACEBACK)
+        if self.project:
+            line.setdefault("project", self.project)
         if record.stack_info:
             line["stack"] = _clip(record.stack_info, MAX_TRACEBACK)
         return line

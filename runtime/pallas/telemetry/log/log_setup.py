@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, TextIO
 
+from .json_lines import JsonLines
 from .log_file import LogFileHandler, Stderr
 from .log_forwarder import Forwarder
 from .log_path import fallback_path, log_path
@@ -51,6 +52,7 @@ class _State:
     level: str | None = None
     path: Path | None = None
     to_stderr: bool | None = None
+    project: str = ""
     last_resort: logging.Handler | None = None
     raised: bool = True
     warned: set[str] = field(default_factory=set)
@@ -60,19 +62,27 @@ _state = _State()
 _lock = RLock()
 
 
-def setup_logging(level: str | None = None, *, path: Path | None = None, stderr: bool | None = None) -> Path:
+def setup_logging(
+    level: str | None = None,
+    *,
+    path: Path | None = None,
+    stderr: bool | None = None,
+    project: Path | None = None,
+) -> Path:
     """Send every log record to the JSON file and nothing to the terminal; returns the file's path.
 
     ``level`` is the project's ``logger.level``; ``PALLAS_LOG_LEVEL`` overrides it, INFO is the default.
-    ``path`` and ``stderr`` override ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. An argument that is None
-    keeps its earlier value. Call it again whenever a library may have set up its own logging: afterwards each
-    handler is installed exactly once (SPEC PR-29, PR-33 to PR-35). A folder that cannot be used is replaced
-    by a temporary one, with one warning and no error.
+    ``path`` and ``stderr`` override ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. ``project`` is the folder
+    that each record names: several projects share the file. An argument that is None keeps its earlier value.
+    Call it again whenever a library may have set up its own logging: afterwards each handler is installed
+    exactly once (SPEC PR-29, PR-33 to PR-35). A folder that cannot be used is replaced by a temporary one,
+    with one warning and no error.
     """
     with _lock:
         _state.level = level if level is not None else _state.level
         _state.path = path.expanduser().absolute() if path is not None else _state.path
         _state.to_stderr = stderr if stderr is not None else _state.to_stderr
+        _state.project = str(project) if project is not None else _state.project
         first = _state.file is None
         trouble = _open_file(_state.path or log_path())
         _open_stderr(_flag("PALLAS_LOG_STDERR") if _state.to_stderr is None else _state.to_stderr)
@@ -98,13 +108,13 @@ def forward_logging(handler: Forwarder, level: str | None = None) -> None:
         setup_logging(level, path=handler.path, stderr=False)
 
 
-def reapply_logging() -> None:
+def reapply_logging(project: Path | None = None) -> None:
     """Restore levels and handlers after another library set up logging; does nothing before
-    ``setup_logging``.
+    ``setup_logging``. ``project`` as there.
     """
     with _lock:
         if _state.file is not None:
-            setup_logging()
+            setup_logging(project=project)
 
 
 def relevel_logging(level: str | None) -> None:
@@ -285,6 +295,8 @@ def _attach(first: bool) -> None:
         if handler is not None and root.handlers.count(handler) != 1:
             root.removeHandler(handler)
             root.addHandler(handler)
+        if handler is not None and isinstance(handler.formatter, JsonLines):
+            handler.formatter.project = _state.project
     if first:
         _state.last_resort, _state.raised = logging.lastResort, logging.raiseExceptions
     # A logger that does not propagate and has no handler uses this, and not stderr.
