@@ -44,6 +44,13 @@ _STATUS: Final = re.compile(r"\A\W*(?:Error code: |HTTP )?[45]\d\d\b[\s:.-]*")
 """The status with which libraries begin their text, where it is said before."""
 _MESSAGE: Final = re.compile(r"""['"]message['"]: ?(['"])(?P<text>.+?)(?<!\\)\1""", re.DOTALL)
 """The provider's own words in an error object, as Python or JSON writes it."""
+# What only the command line of fast-agent has: options, slash commands, its own commands and variables.
+_OPTION: Final = re.compile(
+    r"(?<![\w-])--(?:auth|client-metadata-url|endpoint|model|name|timeout)\b|/mcp (?:attach|connect)\b"
+    r"|fast-agent (?:auth|host)\b|FAST_AGENT_MODEL"
+)
+_IN_LIST: Final = re.compile(r"(?:--model|FAST_AGENT_MODEL), ")
+_SENTENCE: Final = re.compile(r"(?<=[.;]) ")
 _THE_KEY: Final = "its key in fastagent.secrets.yaml or .env"
 _OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
 
@@ -98,6 +105,19 @@ def provider_failure(error: Exception, *, written: int = 0) -> Fault:
     return _provider_fault(status_of(error), str(error), error, written)
 
 
+def without_options(text: str) -> str:
+    """Return a text of fast-agent without advice about options and commands that only its own program has.
+
+    Those are left out of a list; a sentence with any other is left out as a whole.
+    """
+    text = _IN_LIST.sub("", text).replace("fast-agent.yaml", "fastagent.config.yaml")
+    lines = (
+        " ".join(each for each in _SENTENCE.split(line) if not _OPTION.search(each))
+        for line in text.splitlines()
+    )
+    return "\n".join(line for line in lines if line.strip())
+
+
 def fault_of(error: BaseException) -> Fault:
     """Return the Fault for an exception: for a known cause with its fix, otherwise only with its kind."""
     if isinstance(error, Fault):
@@ -119,7 +139,9 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, ModelConfigError) and first == _NO_MODEL:
         first = "it has no model; write model: into its card, or default_model: into fastagent.config.yaml"
     elif isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError) and error.details:
-        first = _safe(f"{error.message.rstrip('.')}: {', '.join(error.details.splitlines())}")
+        first = _safe(
+            f"{error.message.rstrip('.')}: {', '.join(without_options(error.details).splitlines())}"
+        )
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
     if (status := status_of(error)) is not None:

@@ -17,7 +17,7 @@ from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, ExecutorTurn
 from . import lock_seam, servers_seam
-from .fastagent_faults import refused_fault
+from .fastagent_faults import refused_fault, without_options
 
 log = logging.getLogger(__name__)
 
@@ -333,7 +333,8 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
 
 def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
     # fast-agent's own text says where to look, the last line of its details gives the error.
-    lines = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
+    details = without_options(str(getattr(error, "details", "")))
+    lines = (details or str(error)).strip().splitlines()
     notes = getattr(error, "__notes__", ())  # what the server itself wrote to stderr
     detail = one_line((notes or lines or [type(error).__name__])[-1], 300)
     if refused is not None:
