@@ -154,6 +154,8 @@ def _work(
 
     ``others`` are the processes below this one that are not the fleet's.
     """
+    from pallas.telemetry.log.printed_lines import logged_stream
+
     from .app import Workbench
     from .settings import settings_path
     from .shell.exit_signals import ExitSignals
@@ -171,7 +173,7 @@ def _work(
         late=late_panes(shown.log),
         settings=settings,
         instances=instances,
-        stray=(guard.stdout, guard.stderr),
+        stray=(logged_stream(guard.stdout, "stdout"), logged_stream(guard.stderr, "stderr")),
         home=settings_path(),
         paths={"log": shown.log},
         reports=log.parent / "crashes",

@@ -57,9 +57,8 @@ def test_what_a_handler_prints_is_shown_and_logged(root: Path) -> None:
     assert "adding 40\n" in err.decode()
     (log,) = (root.parent / "state").rglob("pallas.log")
     records = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-    assert [each["logger"] for each in records if each["message"] == "adding 40"][
-        -1
-    ] == "pallas.agents.printed"
+    printed = [each for each in records if each["message"] == "adding 40"]
+    assert (printed[-1]["logger"], printed[-1]["agent"]) == ("pallas.agents.add", "add")
 
 
 @pytest.mark.parametrize("said", [ADD + b'{"a": 1, \\\n"b": 2}', b""])

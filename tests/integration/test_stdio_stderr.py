@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.live import agent_module, ask, client, running, write_project
@@ -74,9 +75,12 @@ def open_files() -> dict[str, str]:
     return found
 
 
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
 def told(path: Path) -> list[tuple[str, str]]:
-    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    return [(each["message"], each["source"]) for each in records if each.get("server") == "loud"]
+    return [(each["message"], each["source"]) for each in records(path) if each.get("server") == "loud"]
 
 
 async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
@@ -115,6 +119,12 @@ async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
         assert "it did not work" in str(result.content)
         assert ("printed on stdout", "stdout") in told(log_file)
         assert [each.error for each in failures(fleet)] == ["ValueError: the day is wrong"]
+        logged = records(log_file)
+        (failed,) = [each for each in logged if each["message"].endswith("loud/fail failed: it did not work")]
+        assert (failed["agent"], failed["downstream"], failed["tool"]) == ("desk", "loud", "fail")
+        assert failed["exc"].startswith("Traceback (most recent call last):")
+        assert failed["exc"].endswith("ValueError: the day is wrong")
+        assert not [each for each in logged if each["message"] == "ValueError: the day is wrong"]
         # It is the operator's: the caller hears that the call failed.
         assert "loud/fail: failed" in lines
         assert "ValueError" not in "".join(lines)

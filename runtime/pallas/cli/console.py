@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
     from pallas.client import place_of
     from pallas.client.own_fleet import PORTS_TIMEOUT, is_there, own_fleet
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
+    from pallas.telemetry.log.printed_lines import logging_prints
 
     task = asyncio.current_task()
     assert task is not None
@@ -64,13 +66,18 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
     redact_project(project)
     own_loop = asyncio.get_running_loop()
 
-    def printed(line: str) -> None:
+    def show(line: str) -> None:
         text = sanitize(redact_text(line))
         if text.strip():
-            printed_log.info("%s", text)
             own_loop.call_soon_threadsafe(terminal.note, text)
 
-    silence = Silence(printed)
+    def printed(line: str) -> None:
+        if line.strip():
+            printed_log.info("%s", sanitize(line))
+            show(line)
+
+    silence, prints = Silence(printed), ExitStack()
+    prints.enter_context(logging_prints(on_line=show))
     running: list[tuple[Fleet, asyncio.AbstractEventLoop]] = []
     serves = False
     try:
@@ -111,6 +118,7 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
             ) from fault
         raise
     finally:
+        prints.close()
         silence.end()
         close_logging()
     return OK

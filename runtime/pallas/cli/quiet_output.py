@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 def quietly(project: "Project") -> Iterator[None]:
     """In this block only the log gets what a fleet of the project in this process says."""
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
+    from pallas.telemetry.log.printed_lines import logging_prints
 
     setup_logging(project.log_level, stderr=False, project=project.root)
     redact_project(project)
     silence = Silence()
     try:
-        yield
+        with logging_prints():
+            yield
     finally:
         silence.end()
         close_logging()

@@ -19,6 +19,7 @@ from pallas.fleet.gc_policy import begin
 from pallas.fleet.worker_process import WorkerProcess
 from pallas.ledger.ledger_address import VARIABLE
 from pallas.telemetry.log import close_logging, redact_project, setup_logging
+from pallas.telemetry.log.printed_lines import logging_prints
 
 from .exit_status import CLEAN, UNUSABLE
 from .process_signals import AT_ONCE, GO, RELOAD_SIGNAL, STOP_SIGNALS, Signals
@@ -89,17 +90,18 @@ def serve(
             serving = importlib.import_module("pallas.cli.served_fleet")
             if worker is not None and not _may_go(signals):
                 return CLEAN
-            status: int = serving.ServedFleet(
-                project,
-                signals,
-                notifier,
-                log_file,
-                agent=agent,
-                dev=dev,
-                watch=watch,
-                worker=worker,
-                faults=plan,
-            ).run()
+            with logging_prints(passes=True):
+                status: int = serving.ServedFleet(
+                    project,
+                    signals,
+                    notifier,
+                    log_file,
+                    agent=agent,
+                    dev=dev,
+                    watch=watch,
+                    worker=worker,
+                    faults=plan,
+                ).run()
             return status
         finally:
             close_logging()

@@ -20,7 +20,7 @@ from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log.server_output import server_log
+from pallas.telemetry.log.server_output import server_lines
 
 from .parent_death import leashed
 from .supervisor.restart_policy import AfterFailure, RestartPolicy
@@ -228,18 +228,19 @@ class Program:
         self.state, self.since = state, time()
 
     async def _read(self, stream: asyncio.StreamReader, source: str) -> None:
-        logger = server_log(self.config.name, source)
+        log = server_lines(self.config.name, source)
         while True:
             try:
                 raw = await stream.readline()
             except ValueError:  # a line over the limit is dropped
                 continue
             if not raw:
+                log.flush()
                 return
             line = sanitize(raw.decode(errors="replace").rstrip("\n"), 8_192)
             if line.strip():
                 self._last_line = one_line(redact_text(line), 160)
-                logger.info("%s", line)
+                log.take(line)
 
 
 class Programs:

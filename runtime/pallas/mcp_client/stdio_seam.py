@@ -28,7 +28,7 @@ from pallas.bounds import GARBAGE_SECONDS, MAX_GARBAGE, MAX_MESSAGE, in_mib
 from pallas.bounds.message_nodes import too_many_nodes
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
-from pallas.telemetry.log.server_output import is_logged, server_log
+from pallas.telemetry.log.server_output import is_logged, server_lines
 from pallas.telemetry.trace_context import current_agent
 
 from . import library_hooks
@@ -110,6 +110,7 @@ class _Guard:
         self.process: Any = None
         self.reason = ""
         self.is_closing = False
+        self._printed = server_lines(name, "stdout")
         self.awaited: dict[Any, None] = {}
         """Ids of requests that were not answered."""
         self._name = name
@@ -133,7 +134,7 @@ class _Guard:
                 shown,
             )
         if is_logged():
-            server_log(self._name, "stdout").info("%s", shown)
+            self._printed.take(shown)
         now = monotonic()
         self._recent.append(now)
         if len(self._recent) == MAX_GARBAGE and now - self._recent[0] < GARBAGE_SECONDS:

@@ -117,8 +117,7 @@ def current_run() -> RunTrace | None:
 
 def current_agent() -> str:
     """The agent that this code works for, in a run or outside of one; empty if it is none."""
-    run = _run.get()
-    return run.agent if run is not None and run.live else _agent.get() or (run.agent if run else "")
+    return _agent.get()
 
 
 @contextmanager
@@ -154,7 +153,8 @@ def running(run: RunTrace) -> Iterator[None]:
     """Bind this block, and the tasks started in it, to ``run``."""
     token, call = _run.set(run), _call.set("")
     try:
-        yield
+        with working_as(run.agent):
+            yield
     finally:
         run.live = False
         if run.wire is not None:

@@ -109,7 +109,8 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
             if reader is not None:
                 _exception.set(reader.exception_since(seen, said))
             if not made:
-                _log_answer(self, server_name, operation_name, said)
+                raised = reader.take_traceback() if reader is not None else ""
+                _log_answer(self, server_name, operation_name, said, raised)
         return _without_riddles(server_name, result)
 
     return execute_on_server
@@ -187,18 +188,15 @@ def _trace(aggregator: Any, error: Exception) -> None:
     )
 
 
-def _log_answer(aggregator: Any, server: str, tool: str, said: str) -> None:
-    """Log a call that the server answered with an error: nothing was raised here."""
+def _log_answer(aggregator: Any, server: str, tool: str, said: str, raised: str) -> None:
+    """Log a call that the server answered with an error, with the traceback that it ``raised`` itself."""
     agent = one_line(str(aggregator.agent_name or ""), 80)
     server, tool = one_line(server, 80), one_line(tool, 80)
-    log.warning(
-        "%s: %s/%s failed: %s",
-        agent or "an agent",
-        server,
-        tool,
-        one_line(redact_text(said), MAX_TEXT),
-        extra={"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()},
-    )
+    extra = {"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()}
+    text = f"{agent or 'an agent'}: {server}/{tool} failed: {one_line(redact_text(said), MAX_TEXT)}"
+    record = log.makeRecord(log.name, logging.WARNING, "", 0, text, (), None, extra=extra)
+    record.exc_text = raised or None
+    log.handle(record)
 
 
 def _mask(error: Exception) -> None:

@@ -6,32 +6,25 @@ we cannot mask.
 
 import asyncio
 import io
-import logging
 import os
-import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from fast_agent.mcp import client_gateway
 
-from pallas.executors.ipc.child_process import LINE, LINES_A_SECOND
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
-from pallas.telemetry.log.server_output import is_logged, server_log
+from pallas.telemetry.log.printed_lines import EXCEPTION, FRAME, LINE, TRACEBACK
+from pallas.telemetry.log.server_output import is_logged, server_lines
 
 _AT_ONCE: Final = 64 * 1024
 _KEPT: Final = 20
 _MAX_SHOWN: Final = 300
-_TRACEBACK: Final = "Traceback (most recent call last"
-# The last line of a traceback, as Python writes it or below the frame that Rich draws.
-_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?")
-_FRAME: Final = "╰"
 
 
 class ServerErrors(io.TextIOBase):
@@ -79,9 +72,8 @@ class ServerErrorReader:
         self._exceptions: deque[str] = deque(maxlen=_KEPT)
         self._in_traceback, self._before = False, ""
         self._file = file
-        self._log = server_log(server, "stderr")
+        self._log = server_lines(server, "stderr")
         self._rest = b""
-        self._second, self._told, self._left_out = 0, 0, 0
 
     def begin(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -113,38 +105,30 @@ class ServerErrorReader:
         for line in lines:
             self._tell(line)
         if not data:
+            self._log.flush()
             self._loop.remove_reader(self._file.fileno())
             self._file.close()
 
+    def take_traceback(self) -> str:
+        """Return the newest traceback if it is not in the log yet, where it is left out then."""
+        return self._log.take_traceback()
+
     def _tell(self, raw: bytes) -> None:
         line = sanitize(raw.decode(errors="replace").rstrip(), LINE)
-        if not line.strip():
-            return
-        is_exception = self._ends_traceback(line)
-        if (second := int(monotonic())) != self._second:
-            if self._left_out:
-                self._log.warning("%d more lines were left out", self._left_out)
-            self._second, self._told, self._left_out = second, 0, 0
-        self._told += 1
-        if self._told > LINES_A_SECOND:
-            self._left_out += 1
-            return
-        self._log.log(logging.WARNING if is_exception else logging.INFO, "%s", line)
+        if line.strip():
+            self._note_exception(line)
+            self._log.take(line)
 
-    def _ends_traceback(self, line: str) -> bool:
-        """Whether a line is the last one of a traceback, which is remembered then."""
+    def _note_exception(self, line: str) -> None:
+        """Remember the last line of a traceback."""
         text, before = line.strip(), self._before
         self._before = text
-        if _TRACEBACK in text:
+        if TRACEBACK in text:
             self._in_traceback = True
-            return False
-        is_last = self._in_traceback and (line == text or before.startswith(_FRAME))
-        if not is_last or not _EXCEPTION.fullmatch(text):
-            return False
-        self._in_traceback = False
-        self.count += 1
-        self._exceptions.append(one_line(redact_text(text), _MAX_SHOWN))
-        return True
+        elif self._in_traceback and (line == text or before.startswith(FRAME)) and EXCEPTION.fullmatch(text):
+            self._in_traceback = False
+            self.count += 1
+            self._exceptions.append(one_line(redact_text(text), _MAX_SHOWN))
 
 
 opened: Final[ContextVar["list[ServerErrorReader] | None"]] = ContextVar("opened_stderr", default=None)

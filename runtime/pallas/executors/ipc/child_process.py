@@ -1,7 +1,6 @@
 """A program below the keeper: its start, its end, how it ended, and the lines that it writes."""
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -11,20 +10,16 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
+from pallas.telemetry.log.printed_lines import LINE, OutputLog
 
 from . import keeper
 from .channel import MAX_FRAME, Channel
 from .child_messages import OUT_OF_MEMORY
 
-LINE: Final = 8_192
-"""Characters of a line that are read at most."""
-LINES_A_SECOND: Final = 200
-"""Lines of a program's stderr that are logged in a second at most."""
 _PROGRAM: Final = "pallas.executors.ipc.child"
 _LAST_LINES: Final = 100
 # Seconds to read the last lines after the end, and to wait for the keeper beyond its own grace.
@@ -263,28 +258,18 @@ async def log_lines(
 
     ``clean`` is applied to each line first; ``on_line`` gets each line as it is logged.
     """
-    logger = logging.getLogger(f"pallas.agents.{agent}")
-    extra = {"agent": agent, "source": source}
-    second, logged, left_out = 0, 0, 0
+    log = OutputLog(f"pallas.agents.{agent}", {"agent": agent, "source": source})
     while True:
         try:
             raw = await stream.readline()
         except ValueError:  # a line over the limit: what was read of it is dropped
-            left_out += 1
+            log.leave_out()
             continue
-        line = sanitize(clean(raw.decode(errors="replace").rstrip("\n")), LINE)
-        if (now := int(monotonic())) != second or not raw:
-            if left_out:
-                logger.warning("%d more lines were left out", left_out, extra=extra)
-            second, logged, left_out = now, 0, 0
         if not raw:
+            log.flush()
             return
-        if not line.strip():
-            continue
-        if on_line is not None:
-            on_line(line)
-        logged += 1
-        if logged > LINES_A_SECOND:
-            left_out += 1
-        else:
-            logger.info("%s", line, extra=extra)
+        line = sanitize(clean(raw.decode(errors="replace").rstrip("\n")), LINE)
+        if line.strip():
+            if on_line is not None:
+                on_line(line)
+            log.take(line)

@@ -18,6 +18,7 @@ from pallas.invocation import Completer, Completion, Invocation, LLMResponse, ha
 from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, PayloadFault
+from pallas.telemetry.trace_context import working_as
 
 from .handler_ports import HandlerFacts
 from .payload_conversion import InvalidReply, bind_payload, reply_of
@@ -99,7 +100,7 @@ class InProcessHost:
                 scratch=storage,
                 todos=delivery.todos,
             )
-            with handling(invocation):
+            with handling(invocation), working_as(self._config.name):
                 try:
                     returned = await loaded.handler(payload, metadata)
                 except PayloadFault as fault:  # raised by its own code, and not about its reply

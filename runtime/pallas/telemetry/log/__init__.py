@@ -1,7 +1,8 @@
 """The log: one JSON file, rotated and redacted; nothing goes to the terminal. See ``docs/logging.md``.
 
 ``log_setup`` installs the handlers and levels, ``log_file`` writes and rotates the file, ``json_lines``
-formats a record, ``log_path`` finds the file. ``log_forwarder`` passes records of a child process to its
+formats a record, ``repeats`` counts warnings that repeat, ``log_path`` finds the file. ``printed_lines`` logs
+what agents' code and servers print. ``log_forwarder`` passes records of a child process to its
 parent's log, ``project_secrets`` gives a project's secrets to the redaction.
 """
 

@@ -66,7 +66,7 @@ def _of_run(record: logging.LogRecord) -> dict[str, str]:
     run = current_run()
     own = {"agent": current_agent()}
     if run is not None and getattr(record, "run_id", run.run_id) == run.run_id:
-        own = {"agent": run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
+        own = {"agent": current_agent() or run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
     return {name: value for name, value in own.items() if value and not hasattr(record, name)}
 
 

@@ -156,6 +156,13 @@ def log_state() -> LogState | None:
     return LogState(file.path, requested_path or file.path, file.failed, file.trouble)
 
 
+def write_record(record: logging.LogRecord) -> None:
+    """Write a record to the log itself: no other handler gets it, which might print it again."""
+    for handler in (_state.file, _state.stderr):
+        if handler is not None and record.levelno >= handler.level:
+            handler.handle(record)
+
+
 def is_on_stderr() -> bool:
     """Whether every record also goes to the error stream."""
     return _state.stderr is not None

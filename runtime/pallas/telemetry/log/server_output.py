@@ -1,8 +1,11 @@
 """The output of the project's servers beside their answers: its records, and whether it is logged."""
 
-import logging
 import os
 from typing import Final
+
+from pallas.telemetry.trace_context import current_agent
+
+from .printed_lines import OutputLog
 
 VARIABLE: Final = "PALLAS_SERVER_STDERR"
 """The environment variable that turns it on with ``1``; `pallas dev` does so unless it is set."""
@@ -18,7 +21,10 @@ def log_by_default() -> None:
     os.environ.setdefault(VARIABLE, "1")
 
 
-def server_log(server: str, source: str) -> "logging.LoggerAdapter[logging.Logger]":
-    """Return the log of one server; its records have the fields ``server`` and ``source``."""
-    logger = logging.getLogger(f"pallas.servers.{server}")
-    return logging.LoggerAdapter(logger, {"server": server, "source": source})
+def server_lines(server: str, source: str) -> OutputLog:
+    """Return the log of what one server writes; its records have the fields ``server`` and ``source``.
+
+    They have ``agent`` if this is called for one.
+    """
+    agent = {"agent": current_agent()} if current_agent() else {}
+    return OutputLog(f"pallas.servers.{server}", {"server": server, "source": source, **agent})
