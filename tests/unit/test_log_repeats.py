@@ -190,3 +190,6 @@ def test_a_text_that_cannot_be_made_is_no_trouble(log: Log) -> None:
         log.log("%d", "x")
     log.end()
     assert len(log.written) == 4
+    log.log("nameless", name=None)
+    log.log("nameless", name=None)
+    assert [record.msg for record in log.written[4:]] == ["nameless"] * 2

@@ -52,7 +52,13 @@ class Repeats:
         self._known: OrderedDict[tuple[Any, ...], _Repeated] = OrderedDict()
 
     def admit(self, record: logging.LogRecord) -> list[logging.LogRecord]:
-        """The records to write now that ``record`` was logged, in order."""
+        """The records to write now that ``record`` was logged, in order. Never raises."""
+        try:
+            return self._admit(record)
+        except Exception:  # a record with wrong values, which nothing checks
+            return [record]
+
+    def _admit(self, record: logging.LogRecord) -> list[logging.LogRecord]:
         now, group = self._clock(), _group_of(record)
         if record.levelno < logging.WARNING:
             return [*self._due(now), *self._changed(group), record]
