@@ -143,7 +143,8 @@ class ChatAnswer(AnswerReader):
         else:
             self._correct_delta(delta, event)
         finish = choice.get("finish_reason")
-        choice["finish_reason"] = None
+        if finish is not None:
+            choice["finish_reason"] = None
         if not finish:
             return (event,)
         if not self._calls:
