@@ -63,6 +63,16 @@ async def test_threads_come_in_pages_the_one_used_last_first(served: Served, rem
     assert (await remote.threads("engineering")).items == ()
 
 
+async def test_threads_are_searched(served: Served, remote: RemoteFleet) -> None:
+    (hit,) = (await remote.threads(search="what?")).items
+    assert (hit.id, hit.snippet[:5]) == ("conv-2", "what?")
+    assert "\x1b" not in hit.snippet
+    with pytest.raises(Fault) as caught:
+        await remote.threads(search="x" * 10_000)
+    assert "200 characters" in caught.value.message
+    assert served.fleet.kept.searches == ["what?"]
+
+
 async def test_rows_come_as_they_were_written_and_cannot_drive_a_terminal(remote: RemoteFleet) -> None:
     page = await remote.thread_messages("conv-2", newest_first=True, limit=3)
     assert [one.turn_index for one in page.items] == [3, 2, 1]

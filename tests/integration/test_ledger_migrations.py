@@ -56,11 +56,21 @@ def shape(connection: Connection) -> dict[str, Any]:
 
 
 def drift(connection: Connection) -> list[Any]:
-    """What Alembic would change."""
+    """What Alembic would change, but for the index of words, which SQLAlchemy has no words for."""
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
+    def known(part: Any, name: str | None, *_: Any) -> bool:
+        return not is_of_search(name or "")
+
+    options = {"compare_type": True, "include_object": known}
+    found: list[Any] = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+    return found
+
+
+def is_of_search(name: str) -> bool:
+    """Whether a table or an index is one of ``message_search``: FTS5 makes several."""
+    return name.startswith("message_words") or name == "messages_words_ix"
 
 
 @pytest.mark.slow
@@ -86,7 +96,7 @@ async def test_tables_that_were_made_are_those_that_revisions_make(
     else:
         async with fresh_database(request.getfixturevalue("postgres")) as url:
             await upgraded(url)
-    assert set(made) == {*metadata.tables, "alembic_version"}
+    assert {each for each in made if not is_of_search(each)} == {*metadata.tables, "alembic_version"}
 
 
 def test_the_revisions_of_the_package_are_those_that_the_tables_know() -> None:

@@ -297,6 +297,10 @@ def test_agents_of_a_project_and_what_was_said(typed: Shell, tmp_path: Path) -> 
     ).json()
     thread = said["threadId"]
     assert thread in typed("get", "threads", "--agent", "seller").out
+    found = typed("get", "threads", "--search", "is FINE").out
+    assert thread in found and "It is fine." in found
+    assert "no threads" in typed("get", "threads", "--search", "nobody said so").err
+    assert "--search is not for runs" in typed("get", "runs", "--search", "x").err
     shown = typed("get", "thread", thread).out
     assert "user" in shown and "how?" in shown and "It is fine." in shown
     body = yaml.safe_load(typed("get", "thread", thread, "-o", "yaml").out)

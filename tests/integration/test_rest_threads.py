@@ -45,6 +45,7 @@ async def test_a_thread_is_begun_named_read_and_deleted(served: Api) -> None:
             "lastTurnAt": None,
             "cost": None,
             "unpriced": 0,
+            "snippet": None,
         }
         assert (await http.post("/agents/echo/threads")).json()["title"] == ""
         assert (await http.post("/agents/echo/threads", json={"name": 1})).json()["data"]["key"] == "name"
@@ -133,6 +134,30 @@ async def test_runs_are_listed_by_what_one_looks_for(served: Api) -> None:
         assert len((await http.get("/threads?agent=other")).json()["items"]) == 1
 
 
+async def test_threads_are_found_by_what_was_said(served: Api) -> None:
+    async with served.client() as http:
+        for agent, message in (("echo", "how are lamps priced?"), ("other", "lamps again"), ("echo", "hay")):
+            said = (await http.post(f"/agents/{agent}/chat", json={"message": message})).json()
+            assert said["text"], said
+        found = (await http.get("/threads", params={"search": "LAMP"})).json()
+        assert [each["agent"] for each in found["items"]] == ["other", "echo"]
+        assert ["lamps" in each["snippet"] for each in found["items"]] == [True, True]
+        first = (await http.get("/threads", params={"search": "lamps", "limit": "1"})).json()
+        rest = {"search": "lamps", "limit": "1", "cursor": first["next"]}
+        both = [*first["items"], *(await http.get("/threads", params=rest)).json()["items"]]
+        assert both == found["items"]
+        of_agent = (await http.get("/agents/echo/threads", params={"search": "lamps"})).json()["items"]
+        assert [each["id"] for each in of_agent] == [found["items"][1]["id"]]
+
+        for search in ('"', "*", "NEAR(", "-x", "lamps AND", "' OR 1=1 --"):
+            assert (await http.get("/threads", params={"search": search})).json()["items"] == [], search
+        assert len((await http.get("/threads", params={"search": " "})).json()["items"]) == 3
+        for wrong in ({"search": "x" * 10_000}, {"search": "a\0b"}, {"search": "a", "handle": "b"}):
+            refused = await http.get("/threads", params=wrong)
+            assert refused.status_code in (400, 422), refused.text
+            assert len(refused.text) < 1_000
+
+
 async def test_what_belongs_to_another_is_not_there(tmp_path: Path) -> None:
     # AG-21: REST side
     async def known(scope: Any) -> Principal:
@@ -162,7 +187,9 @@ async def test_what_belongs_to_another_is_not_there(tmp_path: Path) -> None:
                 assert (await http.request(method, path)).status_code == 404
             for path in ("/threads", "/runs", "/agents/echo/threads"):
                 assert (await http.get(path)).json()["items"] == []
+            assert (await http.get("/threads?search=private")).json()["items"] == []
         async with served.client("admin") as http:
+            assert len((await http.get("/threads?search=private")).json()["items"]) == 1
             assert (await http.get(f"{thread}/messages")).json()["items"][0]["content"] == "private"
             assert len((await http.get("/threads")).json()["items"]) == 1
             assert (await http.get(run)).json()["ownerId"] == "token:mine"

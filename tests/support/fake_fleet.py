@@ -271,8 +271,12 @@ class FakeFleet(RunningFleet):
         self.accepted.append((agent, server, digest))
         return f"{server} is accepted as it is now; commit tools.lock"
 
-    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+    async def threads(
+        self, agent: str = "", limit: int = 50, cursor: str = "", search: str = ""
+    ) -> Page[ThreadRecord]:
         """What ``kept`` has."""
+        if search:
+            return await self.kept.search(search, agent, limit, cursor)
         return self.kept.page(agent, limit, cursor)
 
     async def thread(self, agent: str, thread: str) -> ThreadRecord:

@@ -1,5 +1,6 @@
 """Durable threads that a test makes up, for a fleet that does what a test says."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,8 @@ from pallas.model import Fault, MessageRecord, Page, ThreadRecord, refusals
 
 
 class FakeThreads:
-    """Threads by id, the one that was used last first, and their rows. ``asked`` has each page asked for.
+    """Threads by id, the one that was used last first, and their rows. ``asked`` has each page asked for,
+    ``searches`` each search, which waits for ``gate``.
 
     While ``problem`` is set everything is refused with it.
     """
@@ -19,6 +21,9 @@ class FakeThreads:
         self.handles: dict[str, str] = {}
         self.saved: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[tuple[str, int, str]] = []
+        self.searches: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.problem: Fault | None = None
 
     def add(self, record: ThreadRecord, *rows: MessageRecord) -> None:
@@ -34,6 +39,20 @@ class FakeThreads:
             (one for one in self.records.values() if agent in ("", one.agent)),
             key=lambda one: -(one.last_turn_at or one.created_at),
         )
+        return _page(found, limit, cursor)
+
+    async def search(self, search: str, agent: str, limit: int, cursor: str) -> Page[ThreadRecord]:
+        """Those with a message in which all words are, with that as their snippet."""
+        self.searches.append(search)
+        await self.gate.wait()
+        self.check()
+        words, found = search.lower().split(), []
+        for record in self.records.values():
+            said = [
+                row.content for row in self.rows[record.id] if all(it in row.content.lower() for it in words)
+            ]
+            if said and agent in ("", record.agent):
+                found.append(replace(record, snippet=said[-1]))
         return _page(found, limit, cursor)
 
     def find(self, agent: str, which: str) -> ThreadRecord:

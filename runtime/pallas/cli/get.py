@@ -66,6 +66,15 @@ def get(
             "withdrawn, all; open without it.",
         ),
     ] = "",
+    search: Annotated[
+        str,
+        typer.Option(
+            "--search",
+            metavar="TEXT",
+            show_default=False,
+            help="For threads: only those with these words in a question, an answer or the title.",
+        ),
+    ] = "",
     by: Annotated[
         str,
         typer.Option(
@@ -95,6 +104,7 @@ def get(
     pallas get agent reviewer -o yaml > reviewer.yaml     what `pallas apply -f` takes back
     pallas get llm qwen3-thinking -o json
     pallas get threads --agent reviewer --limit 5
+    pallas get threads --search "rate limit"              those in which it was said
     pallas get thread ID                                  its messages, readable
     pallas get runs --status error
     pallas get questions                                  what waits for a person: pallas answer ID
@@ -111,7 +121,7 @@ def get(
     from pallas.cli.resources.resource_lists import ListOptions
     from pallas.cli.resources.resource_lists import get as show
 
-    options = ListOptions(tuple(words), output, project_name, agent, thread, status, limit)
+    options = ListOptions(tuple(words), output, project_name, agent, thread, status, search, limit)
     raise typer.Exit(show(options, reach))
 
 

@@ -184,8 +184,12 @@ class LocalPort(FleetPort):
         await catalog.update("agent", agent, spec, version=resource.version or None)
         return f"{', '.join(given.values)} saved: {agent} has them for every caller from now on."
 
-    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
-        return await self._threads.list(OPERATOR, agent=agent or None, limit=_bounded(limit), cursor=cursor)
+    async def threads(
+        self, agent: str = "", limit: int = 50, cursor: str = "", search: str = ""
+    ) -> Page[ThreadRecord]:
+        return await self._threads.list(
+            OPERATOR, agent=agent or None, search=search, limit=_bounded(limit), cursor=cursor
+        )
 
     async def thread(self, agent: str, thread: str) -> ThreadRecord:
         self._threads  # noqa: B018 - raises where the fleet has no database

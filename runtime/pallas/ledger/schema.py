@@ -11,6 +11,7 @@ from sqlalchemy.types import String
 
 from pallas.model import Fault, FaultType
 
+from .message_search import create_search
 from .tables import HEAD, REVISIONS, adopt_postgres, metadata
 
 # As alembic makes it.
@@ -37,6 +38,7 @@ def bring_up_to_date(connection: Connection, shown: str) -> None:
         return
     if version is None:
         metadata.create_all(connection)
+        create_search(connection)
         _VERSION.create(connection, checkfirst=True)
         connection.execute(insert(_VERSION), [{"version_num": HEAD}])
     else:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from .storable_text import Words
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 15))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 16))
 """All revisions of the tables, oldest first; the last one is the current one."""
 
 HEAD: Final = REVISIONS[-1]

@@ -5,7 +5,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from sqlalchemy import Connection, Select, bindparam, case, delete, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    case,
+    delete,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Message, MessageRecord, NewThread, Page, RunRecord, Said, ThreadRecord, refusals
@@ -18,6 +29,7 @@ from .database import Database, insert_new
 from .hot_statement import HotStatement
 from .known_handles import MOST, HandleFilter, KnownHandles
 from .message_rows import message_record, thread_record
+from .message_search import SearchTerms, threads_in
 from .model_context import context_of, context_of_run, turn_of_run
 from .page_cursor import check_limit, cursor_of, place_of
 from .storable_text import new_id
@@ -155,26 +167,35 @@ class ThreadRows:
         return await self._database.read(work)
 
     async def list(
-        self, *, agent: str | None = None, owner: str | None = None, limit: int = 50, cursor: str = ""
+        self,
+        *,
+        agent: str | None = None,
+        owner: str | None = None,
+        search: str = "",
+        limit: int = 50,
+        cursor: str = "",
     ) -> Page[ThreadRecord]:
         """Threads, last used first, without those of nested runs; ``limit`` 1 to 200.
 
-        Raises Fault (PROTOCOL) on a bad cursor.
+        With ``search`` only those with all its words in one message or in the title, with a snippet.
+        Raises Fault (PROTOCOL) on a bad cursor or search.
         """
         check_limit(limit)
+        terms = SearchTerms.of(search)
         place = place_of(cursor, "threads", float)
         statement = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
-        statement = statement.where(threads.c.origin.not_in(OF_AGENTS))
+        of_viewer: list[ColumnElement[bool]] = [threads.c.origin.not_in(OF_AGENTS)]
         if agent is not None:
             one = select(agents.c.id).where(agents.c.name == agent).scalar_subquery()
-            statement = statement.where(threads.c.agent_id == one)
+            of_viewer.append(threads.c.agent_id == one)
         if owner is not None:
-            statement = statement.where(threads.c.owner == owner)
+            of_viewer.append(threads.c.owner == owner)
+        statement = statement.where(*of_viewer)
         if place is not None:
             statement = statement.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*place))
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        found = tuple(map(thread_record, rows[:limit]))
-        more = len(rows) > limit
+
+        rows = await self._database.read(lambda it: threads_in(it, statement, terms, of_viewer))
+        found, more = tuple(rows[:limit]), len(rows) > limit
         return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
 
     async def turn_of(self, thread: str, run: str) -> tuple[Sequence[tuple[str, Message]], Sequence[Message]]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from .discovery import TaskRecord
 from .event_types import Event
 from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
-from .ledger_records import MessageRecord, Page, ReplicaRecord, RunElsewhere, ThreadRecord
+from .ledger_records import MAX_SEARCH, MessageRecord, Page, ReplicaRecord, RunElsewhere, ThreadRecord
 from .operations import ArgumentRules, Operation, TokenScope, operation
 from .questions import Question
 from .snapshot import FleetSnapshot
@@ -241,8 +241,16 @@ class FleetPort(ABC):
     # Durable threads and tasks, of all callers
 
     @operation("GET /threads", scope=TokenScope.TEXTS, title="read threads")
-    async def threads(self, agent: str = "", limit: PageSize = 50, cursor: Cursor = "") -> Page[ThreadRecord]:
-        """Durable threads, last used first."""
+    async def threads(
+        self,
+        agent: str = "",
+        limit: PageSize = 50,
+        cursor: Cursor = "",
+        search: Annotated[str, ArgumentRules(what="some words", maximum=MAX_SEARCH)] = "",
+    ) -> Page[ThreadRecord]:
+        """Durable threads, last used first. With ``search`` those with all its words in one message or in the
+        title, each with a snippet.
+        """
 
     @operation("GET /agents/{agent}/thread", scope=TokenScope.TEXTS, title="read threads")
     async def thread(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from .discovery import AgentKind
 from .money import NO_COST, Cost
@@ -13,6 +13,8 @@ from .steps import Blob, StoredStep
 MessageStatus = Literal["pending", "complete", "error"]
 RunStatus = Literal["running", "ok", "error", "cancelled"]
 RowRole = Literal["system", "user", "assistant", "tool"]
+MAX_SEARCH: Final = 200
+"""Most characters of a search in threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class ThreadRecord:
     created_at: float = 0.0
     updated_at: float = 0.0
     last_turn_at: float | None = None
+    snippet: str = ""  # of a search: a part of the newest message that matches, empty if only the title does
 
 
 class NewThread(NamedTuple):

@@ -80,11 +80,22 @@ class Threads:
         return found
 
     async def list(
-        self, principal: Principal, *, agent: str | None = None, limit: int = 50, cursor: str = ""
+        self,
+        principal: Principal,
+        *,
+        agent: str | None = None,
+        search: str = "",
+        limit: int = 50,
+        cursor: str = "",
     ) -> Page[ThreadRecord]:
-        """The principal's threads, or all threads if it may see them, last used first."""
+        """The principal's threads, or all threads if it may see them, last used first.
+
+        With ``search`` those with its words in a message or in the title.
+        """
         owner = self.owner_seen(principal)
-        return await self._ledger.threads.list(agent=agent, owner=owner, limit=limit, cursor=cursor)
+        return await self._ledger.threads.list(
+            agent=agent, owner=owner, search=search, limit=limit, cursor=cursor
+        )
 
     async def messages(
         self,

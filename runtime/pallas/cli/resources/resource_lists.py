@@ -75,6 +75,7 @@ class ListOptions:
     agent: str = ""
     thread: str = ""
     status: str = ""
+    search: str = ""
     limit: int = 0
 
 
@@ -103,7 +104,7 @@ def _narrowing(options: ListOptions, kind: KindInfo, *, alone: bool) -> None:
     """Return the query parameters. Raises Wrong for an option that does not apply to that kind."""
     allowed = {
         "agent": ("project",),
-        "thread": ("agent",),
+        "thread": ("agent", "search"),
         "run": ("agent", "thread", "status"),
         "question": ("thread", "status"),
     }
@@ -112,6 +113,7 @@ def _narrowing(options: ListOptions, kind: KindInfo, *, alone: bool) -> None:
         ("agent", options.agent),
         ("thread", options.thread),
         ("status", options.status),
+        ("search", options.search),
     ):
         if value and (alone or option not in allowed.get(kind.word, ())):
             shown = "project-name" if option == "project" else option
@@ -126,7 +128,12 @@ async def _listed(api: "RestClient", kind: KindInfo, options: ListOptions) -> in
     path = f"/projects/{part(options.project)}/agents" if options.project else kind.path
     most = min(options.limit or USUAL, MOST)
     status = "state" if kind.word == "question" else "status"
-    query = {"agent": options.agent, "thread": options.thread, status: options.status}
+    query = {
+        "agent": options.agent,
+        "thread": options.thread,
+        status: options.status,
+        "search": options.search,
+    }
     # One row more than is shown tells whether there are more.
     found = [
         item async for item in api.items(path, most=most + 1, visible=options.output == "table", **query)
@@ -177,6 +184,8 @@ def _show(kind: KindInfo, bodies: Sequence[Body], output: str, *, alone: bool) -
             print("\n\n".join(conversation(body) for body in bodies))
         elif bodies:
             columns = COLUMNS[kind.word]
+            if any(body.get("snippet") for body in bodies):
+                columns = {**columns, "FOUND": _text("snippet")}
             rows = [[cell(body) for cell in columns.values()] for body in bodies]
             print(table(list(columns), rows, width_of()))
         return

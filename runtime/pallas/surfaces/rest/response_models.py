@@ -203,7 +203,10 @@ class CostModel(Out):
 
 
 class ThreadModel(CostModel):
-    """A durable conversation; it cost what its runs did, with the runs below them."""
+    """A durable conversation; it cost what its runs did, with the runs below them.
+
+    ``snippet`` is a part of the newest message that a search found, null if it found only the title.
+    """
 
     id: str
     agent: str
@@ -214,6 +217,7 @@ class ThreadModel(CostModel):
     createdAt: Time
     updatedAt: Time
     lastTurnAt: Time | None
+    snippet: str | None
 
 
 class ToolCallModel(Out):

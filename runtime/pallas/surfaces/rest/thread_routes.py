@@ -7,7 +7,8 @@ from fastapi import Body, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.model import NO_COST, Cost, MessageRecord, Page, ThreadRecord
+from pallas.model import NO_COST, Cost, Fault, FaultType, MessageRecord, Page, ThreadRecord
+from pallas.model.ledger_records import MAX_SEARCH
 from pallas.model.money import cost_fields
 from pallas.model.refusals import not_found
 from pallas.runs.run_costs import RunCosts
@@ -31,6 +32,14 @@ ThreadId = Annotated[
 Handle = Annotated[
     str, Query(max_length=200, description="Only the thread of that id or of that handle of yours.")
 ]
+Search = Annotated[
+    str,
+    Query(
+        max_length=MAX_SEARCH,
+        description="Only threads in which a question, an answer or the title has all these words, or words "
+        "that begin so.",
+    ),
+]
 Whose = Annotated[
     str, Query(max_length=200, description="The agent, where you chose one handle with several.")
 ]
@@ -48,6 +57,7 @@ def thread_out(record: ThreadRecord, cost: Cost = NO_COST) -> ThreadModel:
         createdAt=iso(record.created_at),
         updatedAt=iso(record.updated_at),
         lastTurnAt=iso_or_none(record.last_turn_at),
+        snippet=record.snippet or None,
         **cost_fields(cost),
     )
 
@@ -88,23 +98,35 @@ def add_threads(routes: Routes) -> None:
             raise not_found(f"there is no agent {one_line(name, 80)!r}")
         return name
 
-    async def listed(request: Request, agent: str, handle: str, limit: int, cursor: str) -> dict[str, Any]:
+    async def listed(
+        request: Request, agent: str, handle: str, search: str, limit: int, cursor: str
+    ) -> dict[str, Any]:
         principal = principal_of(request)
+        if handle and search:
+            problem = "handle finds a thread by its name, search by its words; send one of them"
+            raise Fault(FaultType.PROTOCOL, problem, data={"key": "search"})
         if handle:
             named = await parts.threads.named(handle, principal)
             found = Page(tuple(each for each in named if agent in ("", each.agent)))
         else:
-            found = await parts.threads.list(principal, agent=agent or None, limit=limit, cursor=cursor)
+            found = await parts.threads.list(
+                principal, agent=agent or None, search=search, limit=limit, cursor=cursor
+            )
         costs = await run_costs.of_threads([each.id for each in found.items])
         return page_of(found, lambda each: thread_out(each, costs[each.id]))
 
     @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[ThreadModel])
     async def list_agent_threads(
-        request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
+        request: Request,
+        name: AgentName,
+        limit: Limit = 50,
+        cursor: Cursor = "",
+        handle: Handle = "",
+        search: Search = "",
     ) -> dict[str, Any]:
         """Your own, the last used first."""
-        plain(cursor, handle)
-        return await listed(request, known(name), handle, limit, cursor)
+        plain(cursor, handle, search)
+        return await listed(request, known(name), handle, search, limit, cursor)
 
     @routes.add("POST", "/agents/{name}/threads", "Begin a thread", response=ThreadModel, status=201)
     async def create_thread(
@@ -122,11 +144,16 @@ def add_threads(routes: Routes) -> None:
 
     @routes.add("GET", "/threads", "Threads", response=PageOf[ThreadModel])
     async def list_threads(
-        request: Request, agent: Filter = "", limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
+        request: Request,
+        agent: Filter = "",
+        limit: Limit = 50,
+        cursor: Cursor = "",
+        handle: Handle = "",
+        search: Search = "",
     ) -> dict[str, Any]:
         """Your own, the last used first; with `view:agents` and `admin:threads`, all of them."""
-        plain(agent, cursor, handle)
-        return await listed(request, agent, handle, limit, cursor)
+        plain(agent, cursor, handle, search)
+        return await listed(request, agent, handle, search, limit, cursor)
 
     @routes.add("GET", "/threads/{id}", "A thread", response=ThreadModel)
     async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> ThreadModel:  # noqa: A002
