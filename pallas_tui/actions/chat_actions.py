@@ -132,7 +132,14 @@ ACTIONS = (
         "protocol",
         "alt+e",
     ),
-    Action("chat.rename", "chat", "Rename conversation", "Give the tab a name", "rename", "alt+n"),
+    Action(
+        "chat.rename",
+        "chat",
+        "Rename conversation",
+        "Give its thread a title, which the tab shows",
+        "rename",
+        "alt+n",
+    ),
     Action("chat.export", "chat", "Export conversation", "Write the transcript to a file", "export", "alt+x"),
     Action("chat.write", "chat", "Write", "Go to the prompt", "write", "enter,i"),
     Action(

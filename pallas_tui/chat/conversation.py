@@ -9,6 +9,7 @@ from typing import Final
 
 from pallas.model import ANONYMOUS, NO_PARAMS, Cost, Fault, FaultType, Params, ThreadRecord
 from pallas.model.money import USD
+from pallas.safe_text import one_line
 
 from ..chat_client import LOOKED_FOR, AgentReply
 from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
@@ -54,6 +55,9 @@ OLDER: Final = 30
 """Messages that return at once when the user scrolls up to them."""
 
 
+MAX_TITLE: Final = 200
+"""Characters of a title, as in the ledger."""
+_MADE_TITLE: Final = 80
 _UNHEARD: Final = (FaultType.TRANSPORT, FaultType.TIMEOUT, FaultType.PROTOCOL)
 """Faults that say nothing of a run that may go on."""
 
@@ -62,7 +66,8 @@ class ChatConversation:
     """Messages to and from one agent under one handle, and at most one run in flight.
 
     ``changed`` is called after each change, on the caller's thread. ``stopwatch`` returns seconds. ``name``
-    is given by the user; empty for the agent's name.
+    is the title of its thread, empty for the agent's name. ``unwritten_title`` is the title that its thread
+    gets once it is written.
 
     The agent's server keeps the history under the handle. History that it does not have (the conversation was
     branched off, an earlier message was changed, another principal asks) is sent with the next question,
@@ -80,7 +85,7 @@ class ChatConversation:
         stopwatch: Callable[[], float] = monotonic,
     ) -> None:
         self.agent = agent
-        self.name = ""
+        self.name = self.unwritten_title = ""
         self._stopwatch = stopwatch
         self.handle = _handle()
         self.entries: list[ChatEntry] = []
@@ -101,6 +106,23 @@ class ChatConversation:
         """Go on in a durable thread, of which nothing is read yet."""
         self.stored = stored
         self._seat(stored.record)
+
+    @property
+    def first_title(self) -> str:
+        """The title that a thread gets from its first message, as far as that is known."""
+        return next((_title_of(entry) for entry in self.transcript if entry.role == "user"), "")
+
+    def take_title(self, title: str) -> None:
+        """Take the title of its thread as its name.
+
+        A title that comes from a question is no name: the agent's is better, where several are asked the
+        same. It stays if the conversation was opened by it.
+        """
+        title = one_line(title, MAX_TITLE)
+        if title != self.name:
+            asked = {_title_of(entry) for entry in self.transcript if entry.role == "user"}
+            self.name = "" if title in asked else title
+            self.changed()
 
     def _seat(self, record: ThreadRecord) -> None:
         self.handle = self.thread = record.id
@@ -198,6 +220,7 @@ class ChatConversation:
         self.handle = _handle()
         self.entries, self._older, self.pruned, self.unread, self._untold = [], [], 0, 0, False
         self.stored, self.thread, self.owner = None, "", ""
+        self.name = self.unwritten_title = ""
         self.queue.clear()
         self.changed()
         return True
@@ -208,6 +231,7 @@ class ChatConversation:
         """Go on under a new handle; the next question carries the history."""
         self.handle = _handle()
         self._untold, self.thread, self.owner = True, "", ""
+        self.unwritten_title = self.name
 
     def untold(self, run: ChatRun) -> tuple[TurnEntry, ...]:
         """Return the history to send with the question of ``run``: empty when its server has it all."""
@@ -388,6 +412,11 @@ class ChatConversation:
             room -= sum(len(one.data) for one in entry.attachments)
             if room < 0 and entry.attachments:
                 entry.attachments = forgotten(entry.attachments)
+
+
+def _title_of(question: ChatEntry) -> str:
+    """The title that the ledger makes of a question."""
+    return one_line(question.text, _MADE_TITLE)
 
 
 def _handle() -> str:

@@ -26,6 +26,14 @@ class ThreadBook(RecordPages[ThreadRecord]):
         """Give a thread another title."""
         self.put(await self.fleet().rename_thread(thread, one_line(title, 200)))
 
+    def learn(self, record: ThreadRecord) -> None:
+        """List a thread as it is now, if it is listed and has another title there."""
+        line = _listed(record)
+        for each in self.listed:
+            if each.record.id == record.id and each.record.title != line.record.title:
+                self.put(record)
+                return
+
     async def delete(self, thread: str) -> None:
         """Delete a thread for good."""
         await self.fleet().delete_thread(thread)

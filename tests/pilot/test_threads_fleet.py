@@ -11,6 +11,7 @@ from support.fleet_desk import desk
 from support.live import ERAS, agent_module, client
 from support.offline import model_record, offline_project
 from support.virtual import virtual
+from support.waiting import poll
 
 from pallas_tui.runs.feed_run import FeedRun
 from pallas_tui.screens.record_screens import ThreadsScreen
@@ -145,3 +146,24 @@ async def test_threads_of_every_surface_outlast_the_fleet_and_are_gone_on_with(
         assert here.app.fleet is not None
         page = await here.app.fleet.thread_messages(other)
         assert [row.role for row in page.items if row.role == "user"] == ["user", "user"]
+
+
+@pytest.mark.slow
+async def test_a_conversation_has_one_name_in_the_workbench_and_over_rest(project: Path) -> None:
+    async with desk(project) as here, here.http() as http:
+
+        async def titles() -> list[str]:
+            return [each["title"] for each in (await http.get("/threads")).json()["items"]]
+
+        await here.ask("/set name Plans of spring")
+        await here.ask("hello")
+        await here.sees("turn 1", "Plans of spring")
+        await poll(titles, lambda found: found == ["Plans of spring"])
+        thread = here.view.conversation.thread
+        await http.patch(f"/threads/{thread}", json={"title": "Plans of summer"})
+        await here.until(lambda: here.view.conversation.name == "Plans of summer")
+        # What was said is found, and opened.
+        await http.post("/agents/worker/chat", json={"message": "where is the needle?"})
+        await here.press("alt+t")
+        await here.until(lambda: isinstance(here.app.screen, ThreadsScreen))
+        await here.sees("Plans of summer", "2 threads")

@@ -34,6 +34,7 @@ from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.agent_chooser import ChooserScreen
+from pallas_tui.widgets.chat.chat_dialogs import ConfirmScreen
 from pallas_tui.widgets.chat.conversation_view import ConversationView
 from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.pane import Pane
@@ -142,6 +143,11 @@ async def desk(
             await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(PromptArea), pilot)
             await until(lambda: isinstance(app.focused, PromptArea), pilot)
             yield here
+
+
+def said(here: Desk) -> str:
+    """What the notifications say."""
+    return "\n".join(each.message for each in here.app._notifications)
 
 
 def three(fleet: FakeFleet) -> None:
@@ -349,6 +355,70 @@ async def test_a_deleted_thread_leaves_its_tab_with_what_was_said(tmp_path: Path
         await here.sees("you said: and you?")
         assert here.server.calls[-1]["conversation_id"] != "conv-1"
         assert [each["content"] for each in here.server.calls[-1]["history"]][-1] == "Acme."
+
+
+async def test_the_name_of_a_conversation_is_the_title_of_its_thread(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        await here.open_threads()
+        await here.sees("Deploy on Friday")
+        await here.press("down", "enter")
+        await here.sees("Deploy?", "No.")
+        kept = here.fleet.kept.records
+
+        async def rename(title: str) -> None:
+            await here.press("alt+n")
+            line = here.app.screen.query_one(Input)
+            await here.until(lambda: line.has_focus)
+            line.value = title
+            await here.press("enter")
+
+        await rename("Never  on Friday")
+        await here.until(lambda: kept["conv-2"].title == "Never on Friday")
+        await here.sees("Never on Friday", gone=("Deploy on Friday",))
+        await here.open_threads()
+        await here.sees("Never on Friday", gone=("Deploy on Friday",))
+        await here.press("escape")
+        await here.press("ctrl+p", *"never on")
+        await here.sees("Thread: Never on Friday", "Conversation: Never on Friday")
+        await here.press("escape")
+        # Over REST, or in another workbench.
+        kept["conv-2"] = replace(kept["conv-2"], title="Only on Friday")
+        await here.sees("Only on Friday")
+        here.fleet.kept.problem = Fault(FaultType.TRANSPORT, "the database does not answer")
+        await rename("Lost")
+        await here.until(lambda: "It is not renamed: the database does not answer" in said(here))
+        here.fleet.kept.problem = None
+        assert kept["conv-2"].title == here.view.conversation.name == "Only on Friday"
+        # Without a name: that of the first message, and of the agent on the tab.
+        await rename("")
+        await here.until(lambda: kept["conv-2"].title == "Deploy?")
+        await here.until(lambda: here.view.conversation.name == "")
+
+
+async def test_a_thread_that_is_not_written_gets_its_title_when_it_is(tmp_path: Path) -> None:
+    async with desk(tmp_path) as here:
+        await here.press("alt+n")
+        line = here.app.screen.query_one(Input)
+        await here.until(lambda: line.has_focus)
+        line.value = "Plans"
+        await here.press("enter")
+        await here.sees("Plans")
+        await here.until(lambda: "gets that title once it is written" in said(here))
+        here.prompt.insert("hello")
+        await here.press("enter")
+        await here.sees("you said: hello")
+        assert here.view.conversation.name == "Plans"
+        here.fleet.kept.add(record(7, "hello"), *rows("conv-7", "hello", "you said: hello"))
+        here.fleet.kept.handles[here.view.conversation.handle] = "conv-7"
+        await here.until(lambda: here.fleet.kept.records["conv-7"].title == "Plans")
+        # A question that is asked again goes on in another thread, by the same name.
+        await here.press("ctrl+r")
+        await here.until(lambda: isinstance(here.app.screen, ConfirmScreen))
+        await here.press("y")
+        await here.until(lambda: len(here.server.calls) == 2)
+        here.fleet.kept.add(record(8, "hello"), *rows("conv-8", "hello", "you said: hello"))
+        here.fleet.kept.handles[here.view.conversation.handle] = "conv-8"
+        await here.until(lambda: here.fleet.kept.records["conv-8"].title == "Plans")
 
 
 async def test_a_thread_is_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ async def test_a_command_being_typed(pictures: Pictures) -> None:
         await ask(pilot, view, "/help")
         await until(lambda: "Leaves; asks first" in app.screen_text(), pilot)
         view._prompt.insert("/set ")
-        await until(lambda: "What the tab is called." in app.screen_text(), pilot)
+        await until(lambda: "The title of the thread." in app.screen_text(), pilot)
         still(app)
         await pilot.pause()
 

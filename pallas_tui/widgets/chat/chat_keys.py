@@ -28,6 +28,7 @@ from .chat_markdown import AnswerMarkdown
 from .conversation_view import ConversationView
 from .message_parts import PartsPane
 from .queued_messages import QueuedMessages
+from .thread_title import rename
 from .tool_tree import ToolTree
 from .transcript import Transcript
 
@@ -183,16 +184,25 @@ class ChatActions(PartsPane):
             await self._close(self._current)
 
     def action_rename(self) -> None:
-        """Rename the tab."""
+        """Give the thread another title."""
         view = self._current
         if view is None:
             return
 
+        async def renaming(name: str) -> None:
+            try:
+                told = await rename(self.app, view.conversation, name)
+            except Fault as fault:
+                self.app.notify(f"It is not renamed: {fault.message}", severity="error", markup=False)
+            else:
+                if told:
+                    self.app.notify(told, markup=False)
+
         def named(name: str | None) -> None:
             if name is not None:
-                view.rename(name)
+                self.run_worker(renaming(name), group="rename", description="rename a thread")
 
-        hint = "Leave it empty to use the agent's name."
+        hint = "The title of its thread. Leave it empty to use the first message."
         self.app.push_screen(LineScreen("Name of the conversation", hint, view.conversation.name), named)
 
     def action_side(self) -> None:

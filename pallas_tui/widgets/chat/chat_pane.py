@@ -25,7 +25,7 @@ from ...chat_client import ChatClient
 from ...frame import FleetFrame
 from ...state import Tone, can_answer, tone_of
 from ...targets import ConversationTarget, Entity, Target, ThreadTarget
-from ...text import UNICODE, Glyphs, count, joined
+from ...text import UNICODE, Glyphs, count, fit, joined
 from ..removal import remove
 from ..tones import shape
 from .agent_chooser import AgentChooser, ChooserScreen
@@ -40,6 +40,8 @@ MAX_TABS: Final = 100
 """Conversations that may be open: each keeps its messages, and its widgets once it was shown."""
 MAX_THREADS: Final = 500
 """Threads that the palette finds."""
+_LABEL: Final = 40
+"""Cells of a tab's name."""
 
 
 class ChatPane(ThreadTabs):
@@ -164,7 +166,7 @@ prompt. **ctrl+r** asks again.
     def entities(self) -> Iterable[Entity]:
         for view in reversed(self._views):
             asked = next((e.text for e in view.conversation.entries if e.role == "user"), "nothing said yet")
-            title = f"Conversation: {self._tab(view).name}"
+            title = f"Conversation: {view.conversation.name or self._tab(view).name}"
             yield Entity(title, one_line(asked, 80), ConversationTarget(str(view.id)))
 
         for record in getattr(getattr(self.app, "threads", None), "records", ())[:MAX_THREADS]:
@@ -281,7 +283,7 @@ prompt. **ctrl+r** asks again.
     def _tab(self, view: ConversationView, counted: Counter[str] | None = None) -> Tab:
         conversation = view.conversation
         counted = counted or Counter(each.conversation.agent for each in self._views)
-        name = conversation.name or conversation.agent
+        name = fit(conversation.name or conversation.agent, _LABEL, self._glyphs).rstrip()
         if not conversation.name and counted[conversation.agent] > 1:
             same = [each for each in self._views if each.conversation.agent == conversation.agent]
             name = f"{name} {same.index(view) + 1}"
@@ -334,6 +336,7 @@ prompt. **ctrl+r** asks again.
     def _on_finished(self, event: ConversationView.RunEnded) -> None:
         event.stop()
         view = event.view
+        self._follow(view.conversation)
         if self.is_showing and view.display and (view is self._current or self._together):
             view.conversation.unread = 0
             self._show_tabs()

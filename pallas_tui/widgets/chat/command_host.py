@@ -37,8 +37,8 @@ from ..dialogs.line_dialog import LineScreen, masked_token
 from .chat_desk import ChatDesk, setting
 from .chat_dialogs import ConfirmScreen
 from .picture_tray import Tray
+from .thread_title import rename
 
-MAX_NAME: Final = 40
 _LISTED: Final = 20
 """Threads in the list."""
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
@@ -100,7 +100,6 @@ class HostedView(Protocol):
 
     def touch(self) -> None: ...
     def judge(self) -> None: ...
-    def rename(self, name: str) -> None: ...
     def attach(self) -> None: ...
     def retry(self) -> None: ...
     def ask_beside(self, agents: tuple[str, ...]) -> None: ...
@@ -120,7 +119,7 @@ class ViewHost:
         agents = tuple(agent.name for agent in view.known)
         return (
             ShownParameter(
-                "name", view.conversation.name or view.conversation.agent, "What the tab is called."
+                "name", view.conversation.name or view.conversation.agent, "The title of the thread."
             ),
             ShownParameter(
                 "protocol",
@@ -147,8 +146,9 @@ class ViewHost:
         view = self._view
         match name:
             case "name":
-                view.rename(value)
-                return f"This conversation is called {view.conversation.name or view.conversation.agent} now."
+                told = await rename(view.app, view.conversation, value)
+                name = view.conversation.name or view.conversation.agent
+                return f"This conversation is called {name} now. {told}".rstrip()
             case "protocol":
                 if value.lower() not in ERAS:
                     raise _wrong(f"{one_line(value, 40)} is not one of {', '.join(ERAS)}.")

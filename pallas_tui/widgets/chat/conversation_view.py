@@ -22,7 +22,7 @@ from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
 from ...state import Tone
 from .chat_desk import ChatDesk
-from .command_host import MAX_NAME, Slash, ViewHost
+from .command_host import Slash, ViewHost
 from .command_menu import CommandCompleter, CommandMenu
 from .conversation_lines import Banner, ColumnTitle, RunLine
 from .find_line import FindLine
@@ -229,11 +229,6 @@ class ConversationView(Reading):
         self._give_back_focus = self._prompt.disabled
         usable = not self._prompt.disabled and not self._column
         self.screen.set_focus(self._prompt if usable else self.transcript)
-
-    def rename(self, name: str) -> None:
-        """Rename the conversation; an empty name restores the agent's."""
-        self.conversation.name = " ".join(name.split())[:MAX_NAME]
-        self.touch()
 
     def write(self, text: str) -> None:
         """Append ``text`` to the prompt."""

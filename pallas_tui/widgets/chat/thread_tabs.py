@@ -21,8 +21,9 @@ from pallas.model import (
     ThreadRecord,
     ToolEvent,
 )
+from pallas.safe_text import one_line
 
-from ...chat.conversation import ChatConversation, ChatRun
+from ...chat.conversation import MAX_TITLE, ChatConversation, ChatRun
 from ...chat.stored_thread import StoredThread
 from ...chat.tab_store import SavedTab, SavedTabs
 from ...instances.attached_snapshots import is_attached_name
@@ -30,13 +31,13 @@ from ...records.question_book import QuestionBook
 from ...records.question_text import answer_note, subject_of
 from ...records.thread_book import ThreadBook
 from ...runs.feed_run import compacted_text
-from ...text import fit
 from .chat_desk import setting
-from .command_host import MAX_NAME
 from .side_by_side import SideBySide
+from .thread_title import follow
 
 _KEEP_AFTER: Final = 1.0
-_NAME: Final = 28
+_FOLLOW_EVERY: Final = 2.0
+"""Seconds between two looks at the title of a thread, each time that of the next tab."""
 
 
 class ThreadTabs(SideBySide):
@@ -45,6 +46,12 @@ class ThreadTabs(SideBySide):
     _reopened = False
     _keeping = False
     _learnt = False
+    _followed = 0
+    _following = False
+
+    def on_mount(self) -> None:
+        """Follow the titles of threads: other clients may rename them."""
+        self.set_interval(_FOLLOW_EVERY, self._follow_next)
 
     @abstractmethod
     def _paint(self) -> None:
@@ -70,6 +77,25 @@ class ThreadTabs(SideBySide):
         if book is not None and not self._learnt:
             self._learnt = True
             self.run_worker(_learn(book), group="threads", description="read the newest threads")
+
+    def _follow_next(self) -> None:
+        if self._views:
+            self._followed = (self._followed + 1) % len(self._views)
+            self._follow(self._views[self._followed].conversation)
+
+    def _follow(self, conversation: ChatConversation) -> None:
+        """Take in the title of the thread, or give it the one that waits for it."""
+
+        async def following() -> None:
+            try:
+                if problem := await follow(self.app, conversation):
+                    self.app.notify(problem, severity="error", markup=False)
+            finally:
+                self._following = False
+
+        if not self._following:
+            self._following = True
+            self.run_worker(following(), group="title", description="follow the title of a thread")
 
     def thread_gone(self, thread: str) -> None:
         """Begin again in the tab of a deleted thread."""
@@ -162,7 +188,7 @@ class ThreadTabs(SideBySide):
         find: Callable[[], Awaitable[ThreadRecord]] | None = found if resolve else None
         stored = StoredThread(record, rows, find)
         conversation.open(stored)
-        conversation.name = fit(record.title, _NAME, self._desk.glyphs).rstrip()[:MAX_NAME]
+        conversation.name = one_line(record.title, MAX_TITLE)
         return conversation
 
     def _port(self) -> FleetPort:
