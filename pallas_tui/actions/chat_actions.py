@@ -37,7 +37,7 @@ ACTIONS = (
         "chat.find",
         "chat",
         "Find in conversation",
-        "Find text in the messages",
+        "Find text in the messages; again: in those of all threads",
         "find",
         "ctrl+f",
         "find",

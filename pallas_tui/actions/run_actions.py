@@ -297,7 +297,15 @@ ACTIONS = (
         "o",
         "only",
     ),
-    Action("threads.filter", "threads", "Filter threads", "Show only some", "filter", "slash", "filter"),
+    Action(
+        "threads.filter",
+        "threads",
+        "Search threads",
+        "Show only those in which something was said, or that are called so",
+        "filter",
+        "slash,ctrl+f",
+        "search",
+    ),
     Action(
         "threads.details", "threads", "Thread in full", "Everything about it", "full_text", "i", "details"
     ),

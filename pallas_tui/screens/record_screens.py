@@ -130,8 +130,15 @@ class ThreadsScreen(PaneScreen[ThreadRecord | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("threads_screen"), binding("help")]
     SHOWN_BY = "show.threads"
 
-    def __init__(self, book: ThreadBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, book: ThreadBook, glyphs: Glyphs, clock: Callable[[], float], search: str = ""
+    ) -> None:
         super().__init__(ThreadsPane(book, glyphs, clock), glyphs)
+        self._search = search
+
+    def when_shown(self) -> None:
+        if self._search:
+            self.query_one(ThreadsPane).search_for(self._search)
 
     @on(ThreadsPane.OpenThread)
     def _open(self, event: ThreadsPane.OpenThread) -> None:

@@ -161,13 +161,17 @@ class FleetScreens(RunReplayer):
 
     def action_threads(self) -> None:
         """Durable threads of all agents; whichever is chosen is opened in the chat."""
+        self.open_threads()
+
+    def open_threads(self, search: str = "") -> None:
+        """The same, with ``search`` those in which that was said."""
         from ..screens.record_screens import ThreadsScreen
 
         def chosen(record: ThreadRecord | None) -> None:
             if record is not None:
                 self.main.reveal(ThreadTarget(record))
 
-        self.push_screen(ThreadsScreen(self.threads, self.glyphs, self.now), chosen)
+        self.push_screen(ThreadsScreen(self.threads, self.glyphs, self.now, search), chosen)
 
     def action_tasks(self) -> None:
         """Open the durable tasks of all agents; show the run or thread that the user chooses."""

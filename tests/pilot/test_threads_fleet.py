@@ -162,8 +162,12 @@ async def test_a_conversation_has_one_name_in_the_workbench_and_over_rest(projec
         thread = here.view.conversation.thread
         await http.patch(f"/threads/{thread}", json={"title": "Plans of summer"})
         await here.until(lambda: here.view.conversation.name == "Plans of summer")
-        # What was said is found, and opened.
-        await http.post("/agents/worker/chat", json={"message": "where is the needle?"})
+        # What was said is found, and opened. The title has only the beginning.
+        said = await http.post("/agents/worker/chat", json={"message": "hay " * 40 + "and a needle"})
         await here.press("alt+t")
         await here.until(lambda: isinstance(here.app.screen, ThreadsScreen))
         await here.sees("Plans of summer", "2 threads")
+        await here.press("slash", *"needle")
+        await here.sees("and a needle", "1 of 2 threads")
+        await here.press("enter", "enter")
+        await here.until(lambda: here.view.conversation.thread == said.json()["threadId"])

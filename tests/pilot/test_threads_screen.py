@@ -479,6 +479,52 @@ async def test_an_empty_list_teaches_and_a_fleet_that_keeps_nothing_says_so(tmp_
         await here.until(lambda: here.app.screen is here.app.main)
 
 
+async def test_what_was_said_is_searched_and_a_hit_is_opened(tmp_path: Path) -> None:
+    def old(fleet: FakeFleet) -> None:
+        three(fleet)
+        for number in range(4, 160):
+            fleet.kept.add(record(number, f"older {number}"))
+        said = rows("conv-200", "hello", f"the {HOSTILE} needle")
+        fleet.kept.add(record(200, "Far below"), *said)
+
+    async with desk(tmp_path, fill=old) as here:
+        await here.open_threads()
+        await here.sees("Which customers", "so far")
+        await here.press("ctrl+f", *"needle")
+        await here.sees("Far below", "needle", gone=("Deploy on Friday",))
+        assert here.fleet.kept.searches[-1] == "needle"
+        # It is gone on typing: the search that waits is cancelled, and none is asked for each letter.
+        here.fleet.kept.gate.clear()
+        await here.press(*" and")
+        await here.until(lambda: here.fleet.kept.searches[-1] == "needle and")
+        await here.sees("searching")
+        await here.press(*" more")
+        await here.until(lambda: here.fleet.kept.searches[-1] == "needle and more")
+        here.fleet.kept.gate.set()
+        await here.sees("Nothing matches")
+        here.fleet.kept.problem = Fault(FaultType.TRANSPORT, "the database does not answer")
+        await here.press("backspace")
+        await here.sees("messages are not searched: the database does not answer")
+        here.fleet.kept.problem = None
+        await here.press("escape")
+        await here.press("ctrl+f", *"re [")
+        await here.sees("evil", gone=("Deploy on Friday",))
+        await here.press("enter", "enter")
+        await here.until(lambda: here.app.screen is here.app.main)
+        await here.until(lambda: here.view.conversation.thread == "conv-3")
+
+
+async def test_find_in_a_conversation_goes_on_in_all_threads(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        await here.press("ctrl+f", *"acme")
+        await here.sees("no match")
+        await here.press("ctrl+f")
+        await here.until(lambda: isinstance(here.app.screen, ThreadsScreen))
+        await here.sees("Which customers were hit?", "Acme.", gone=("Deploy on Friday",))
+        await here.press("enter")
+        await here.until(lambda: here.view.conversation.thread == "conv-1")
+
+
 @pytest.mark.slow
 async def test_the_palette_finds_a_thread(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:

@@ -328,9 +328,16 @@ class ChatActions(PartsPane):
             self.screen.set_focus(self._current.card)
 
     def action_find(self) -> None:
-        """Find text in the conversation."""
-        if self._current is not None:
-            self._current.find_line.open()
+        """Find text in the conversation; from that line, in all threads."""
+        if self._current is None:
+            return
+        line = self._current.find_line
+        search: Callable[[str], None] | None = getattr(self.app, "open_threads", None)
+        if line.has_focus_within and line.text and search is not None:
+            line.action_close()
+            search(line.text)
+        else:
+            line.open()
 
     def action_reasoning(self) -> None:
         """Show or hide the reasoning of the answer."""

@@ -45,7 +45,9 @@ class FindLine(Horizontal):
     def __init__(self, conversation: ChatConversation, transcript: Transcript) -> None:
         super().__init__(classes="chat-find")
         self._conversation, self._transcript = conversation, transcript
-        self._input = Input(placeholder="find in the conversation", compact=True)
+        self._input = Input(
+            placeholder="find in the conversation; ctrl+f again: in all threads", compact=True
+        )
         self._count = Static(markup=False)
         self._matches: list[Match] = []
         self._at = 0
@@ -55,6 +57,11 @@ class FindLine(Horizontal):
     def compose(self) -> ComposeResult:
         yield self._input
         yield self._count
+
+    @property
+    def text(self) -> str:
+        """What is looked for."""
+        return self._input.value.strip()
 
     def open(self) -> None:
         """Show the line and focus it."""

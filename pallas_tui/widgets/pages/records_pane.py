@@ -139,14 +139,18 @@ class RecordsPane[R: PagedRecord, W](DetailedListPane):
         """List the known records that match the filter."""
         if not self._is_composed:
             return
-        listed = self._book.listed
-        shown = [each.record for each in listed if all(word in each.words for word in self._words)]
+        shown = self._matching()
         self.rows.hint = self._hint()
         self.rows.show_rows(shown, self._clock())
         self._was_painted(bool(shown))
         self.caption = joined(self._caption(), self._glyphs)
         self._show_details()
         self.refresh_bindings()
+
+    def _matching(self) -> list[R]:
+        """The known records that match the filter."""
+        listed = self._book.listed
+        return [each.record for each in listed if all(word in each.words for word in self._words)]
 
     def _hint(self) -> str:
         if why := self._why_empty(self._problem, self._book.listed):

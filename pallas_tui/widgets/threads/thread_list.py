@@ -13,6 +13,8 @@ _WHEN: Final = 7
 _AGENT: Final = 14
 _ORIGIN: Final = 10
 _COUNT: Final = 6
+_NAMED: Final = 12
+"""Cells of a title beside what was found."""
 _ROOMY: Final = 60
 """Cells from which on the origin has a column."""
 
@@ -38,11 +40,15 @@ class ThreadList(RecordList[ThreadRecord]):
         origin = f" {fit(record.origin, _ORIGIN, glyphs)}" if width >= _ROOMY else ""
         room = max(4, width - _WHEN - 1 - _AGENT - 1 - len(origin) - _COUNT)
         title = record.title or "(no title)"
+        # What a search found has the larger part.
+        named = min(room, max(_NAMED, room // 3)) if record.snippet else room
+        found = fit(f" {record.snippet}", room - named, glyphs) if record.snippet else ""
         return cropped(
             (
                 (f"{when(used(record), self._now):<{_WHEN}} ", DIM),
                 (f"{fit(record.agent, _AGENT, glyphs)} ", STRONG),
-                (fit(title, room, glyphs), "" if record.title else DIM),
+                (fit(title, named, glyphs), "" if record.title else DIM),
+                (found, DIM),
                 (origin, DIM),
                 (right(str(record.messages), _COUNT), DIM),
             ),

@@ -20,6 +20,7 @@ _LESS = frozenset({"begun", "rows"})
 
 def facts_of(record: ThreadRecord, now: float) -> Iterator[tuple[str, str]]:
     """Yield the facts about a thread, by name."""
+    yield "found", record.snippet
     yield "agent", record.agent
     yield "from", record.origin
     yield "owner", record.owner
@@ -42,7 +43,9 @@ def details(
     title = wrapped(record.title or "(no title)", width)[: 1 if low else 3]
     lines: list[Line] = [((line, STRONG),) for line in title]
     if low:
-        known = f" {glyphs.dot} ".join(text for label, text in facts_of(record, now) if label not in _LESS)
+        known = f" {glyphs.dot} ".join(
+            text for label, text in facts_of(record, now) if text and label not in _LESS
+        )
         lines.append(((fit(known, width, glyphs), DIM),))
     else:
         lines.append(())

@@ -9,6 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
+from textual.timer import Timer
 from textual.widgets import Input
 
 from pallas.model import Fault, MessageRecord, ThreadRecord
@@ -20,6 +21,7 @@ from ...chat.conversation import ChatConversation
 from ...chat.stored_thread import entries_of
 from ...pictures.images import user_path
 from ...records.thread_book import ThreadBook
+from ...state import Tone
 from ...text import Glyphs, Line, count
 from ..dialogs.line_dialog import LineScreen
 from ..pages import RecordsPane
@@ -29,6 +31,10 @@ from .thread_view import SEEN_ROWS, details, details_text
 
 MAX_TITLE = 200
 
+SEARCH_AFTER: Final = 0.3
+"""Seconds after the last key until what was said is searched."""
+SEARCH_SECONDS: Final = 20.0
+"""The most that a search may take."""
 LOOK_EVERY: Final = 1.0
 """Seconds between two checks for new messages."""
 
@@ -114,11 +120,12 @@ read the thread of another caller; to continue it, ask as that caller (**alt+p**
 its id, with which it can be continued elsewhere (as `conversation_id` or `threadId`). **w** writes all of it
 to a file. **o** shows only the threads of the selected one's agent, or all again.
 
-A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **end** loads more.
+A filter (**/**, **ctrl+f**) searches all that was said in all threads, and titles, agents, owners and ids of
+the newest 5,000; **end** loads more.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
     NOUN, OF, EMPTY = "thread", "with", EMPTY
-    FILTERED = "title, agent, owner, id"
+    FILTERED = "what was said, title, agent, owner, id"
 
     _book: ThreadBook
 
@@ -132,6 +139,9 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
     def __init__(self, book: ThreadBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
         super().__init__(book, glyphs, clock)
         self._runs: object = None
+        self._waiting: Timer | None = None
+        """The pause before a search."""
+        self._searching = False
 
     def compose(self) -> ComposeResult:
         yield from super().compose()
@@ -153,6 +163,69 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
         if runs != self._runs or self._again:
             self._runs = runs
             self._refresh()
+
+    def _refresh(self) -> None:
+        super()._refresh()
+        if self._words and self._waiting is None:
+            self._search()
+
+    # Searching
+
+    def search_for(self, text: str) -> None:
+        """Filter by that text."""
+        self.filter.value = text
+        self.filter.display = True
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        self._searching = bool(words)
+        super().filter_by(words)
+        if self._waiting is not None:
+            self._waiting.stop()
+        self._say(f"searching{self._glyphs.ellipsis}" if words else "")
+        self._waiting = self.set_timer(SEARCH_AFTER, self._search)
+
+    def _search(self) -> None:
+        """Search the messages for the words; a search that is under way is cancelled."""
+        self._waiting = None
+        self.run_worker(
+            self._find(" ".join(self._words)),
+            group="threads search",
+            exclusive=True,
+            description="search threads",
+        )
+
+    async def _find(self, text: str) -> None:
+        told, tone = "", Tone.STARTING
+        try:
+            async with asyncio.timeout(SEARCH_SECONDS):
+                await self._book.search(text)
+        except TimeoutError:
+            told, tone = f"the search took more than {SEARCH_SECONDS:g} s; add a word", Tone.ERROR
+        except Fault as fault:
+            told, tone = f"messages are not searched: {fault.message}", Tone.ERROR
+        else:
+            if self._book.has_more_hits:
+                told = (
+                    f"It was said in more than {len(self._book.hits)} threads; a further word finds others."
+                )
+        if self._is_composed:
+            self._searching = False
+            if tone is Tone.ERROR:
+                self._book.forget_hits()
+            self._say(told, tone)
+            self._paint()
+
+    def _matching(self) -> list[ThreadRecord]:
+        if not self._words:
+            return super()._matching()
+        matching, hits = {each.id for each in super()._matching()}, self._book.hits
+        known = [hits.get(each.id, each) for each in self._book.records]
+        listed = {each.id for each in known}
+        shown = [each for each in known if each.id in matching or each.id in hits]
+        return [*shown, *(each for each in hits.values() if each.id not in listed)]
+
+    def _hint(self) -> str:
+        return f"searching{self._glyphs.ellipsis}" if self._searching else super()._hint()
 
     # The selected one
 
