@@ -10,6 +10,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 from support.granted import allow, api, granted
+from support.live import ERAS, ask, client
 
 from pallas.fleet.fleet import Fleet
 
@@ -107,6 +108,25 @@ async def test_a_caller_without_a_token_still_goes_on_with_its_thread_where_it_m
     async with api(fleet, None) as nobody:
         answer = await nobody.post("/agents/desk/chat", json={"message": "more", "threadId": thread})
         assert (answer.status_code, answer.json()["turnIndex"]) == (200, 3)
+
+
+async def test_a_handle_that_can_be_guessed_leads_from_no_token_to_no_thread_of_a_caller(
+    fleet: Fleet,
+) -> None:
+    """Where tokens are checked: each side's guessable handle is closed to the other."""
+    allow(fleet, {"anonymous": ["run:agents"], "token:ada": ["run:agents"]})
+    async with api(fleet, None) as nobody, api(fleet, "ada") as ada:
+        async with client(fleet, "desk", era=ERAS[0]) as mcp:  # this agent checks no token
+            await ask(mcp, "my word is rose", conversation_id="order-1")
+        hers = (await ada.post("/agents/desk/chat", json={"message": "my word is tulip"})).json()
+        for http, thread in ((nobody, hers["threadId"]), (ada, "order-1")):
+            body = {"message": "repeat all", "threadId": thread}
+            refused = await http.post("/agents/desk/chat", json=body)
+            assert refused.status_code == 404, refused.text
+        assert (await nobody.get("/threads?search=rose")).status_code == 401
+        # Without a token the handle is all that it takes to go on: no one owns such a thread.
+        body = {"message": "more", "threadId": "order-1"}
+        assert (await nobody.post("/agents/desk/chat", json=body)).json()["turnIndex"] == 3
 
 
 async def test_the_table_of_routes_in_the_documentation_is_that_of_the_fleet(routes: list[Route]) -> None:

@@ -145,6 +145,40 @@ async def test_a_handle_that_can_be_guessed_does_not_say_that_it_is_there(fleet:
         assert OTHER_IDENTITY not in await stranger.error(conversation_id=name)
 
 
+@both_eras
+async def test_without_a_token_a_handle_is_the_key_and_opens_nothing_of_a_token(
+    fleet: Fleet, era: str
+) -> None:
+    """Callers without a token are one: whoever knows or guesses a handle that one of them chose has it."""
+    hers, theirs, none = f"order-1-{era}", f"order-2-{era}", "there-is-none"
+    async with caller(fleet, era, token()) as door:
+        await ask(door.mcp, "my word is tulip", conversation_id=hers)
+    async with caller(fleet, era) as door:
+        await ask(door.mcp, "my word is rose", conversation_id=theirs)
+
+    # A token's conversation is closed to them, and the refusal does not say that it is there.
+    async with caller(fleet, era) as stranger, rest(fleet, None) as http:
+        assert "tulip" not in (refusal := await stranger.error(conversation_id=hers))
+        assert OTHER_IDENTITY not in refusal
+        answers = [
+            await http.post("/agents/desk/chat", json={"message": "x", "threadId": name})
+            for name in (hers, none)
+        ]
+        assert [each.status_code for each in answers] == [404, 404]
+        assert answers[0].json()["error"] == answers[1].json()["error"]
+        assert "tulip" not in (await http.get("/threads?search=tulip")).text
+        # That of another caller without a token is not: docs/security.md says so.
+        assert "first my word is rose" in await ask(stranger.mcp, "and now?", conversation_id=theirs)
+        went_on = await http.post("/agents/desk/chat", json={"message": "again", "threadId": theirs})
+        assert "turn 3, first my word is rose" in went_on.text
+
+    # Nor does a token open it, since anyone could guess the handle.
+    for bearer in (token(), "opaque"):
+        async with rest(fleet, bearer) as http:
+            refused_one = await http.post("/agents/desk/chat", json={"message": "x", "threadId": theirs})
+            assert (refused_one.status_code, "rose" in refused_one.text) == (404, False)
+
+
 async def test_tokens_that_name_no_subject_are_told_apart_by_their_bytes(fleet: Fleet) -> None:
     nameless = {"iss": ISSUER, "jti": secrets.token_hex(8)}
     without = [jwt.encode({**nameless, "n": each}, secrets.token_bytes(32), "HS256") for each in (1, 2)]
@@ -214,6 +248,7 @@ async def test_over_rest_a_thread_goes_on_and_is_listed_to_its_own_token_alone(f
         assert "tulip" in (await http.get(f"/threads/{thread}/messages")).text
         # What lists, searches or administers asks for the same token.
         assert thread not in (await http.get("/threads")).text
+        assert thread not in (await http.get("/threads?search=tulip")).text
         assert begun["runId"] not in (await http.get("/runs")).text
         assert (await http.patch(f"/threads/{thread}", json={"title": "mine"})).status_code == 404
         assert (await http.delete(f"/threads/{thread}")).status_code == 404
