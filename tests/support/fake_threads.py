@@ -10,7 +10,7 @@ from pallas.model import Fault, MessageRecord, Page, ThreadRecord, refusals
 
 class FakeThreads:
     """Threads by id, the one that was used last first, and their rows. ``asked`` has each page asked for,
-    ``searches`` each search, which waits for ``gate``.
+    ``searches`` each search, which waits for ``gate``, ``looked`` each thread looked up.
 
     While ``problem`` is set everything is refused with it.
     """
@@ -22,6 +22,7 @@ class FakeThreads:
         self.saved: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[tuple[str, int, str]] = []
         self.searches: list[str] = []
+        self.looked: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.problem: Fault | None = None
@@ -57,6 +58,7 @@ class FakeThreads:
 
     def find(self, agent: str, which: str) -> ThreadRecord:
         """By its id or its handle."""
+        self.looked.append(which)
         self.check()
         found = self.records.get(self.handles.get(which, which))
         if found is None or found.agent != agent:

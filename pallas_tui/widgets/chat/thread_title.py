@@ -48,6 +48,9 @@ async def follow(app: Any, conversation: ChatConversation) -> str:
     is_new = conversation.untouched and conversation.stored is None
     if is_new or is_attached_name(conversation.agent):
         return ""
+    attachment = getattr(getattr(app, "fleet", None), "attachment", None)
+    if attachment is not None and not attachment.access.reads_texts:
+        return ""  # each look would be refused, and audited
     before = conversation.handle, conversation.name
     try:
         port, record = await _found(app, conversation)
