@@ -1,5 +1,6 @@
 """Search in what was said: words of messages and titles, on both databases, whatever a caller writes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -211,6 +212,18 @@ async def test_an_older_ledger_is_indexed_and_what_an_older_release_writes_too(d
     finally:
         await ledger.close()
         await database.close()
+
+
+async def test_a_python_whose_sqlite_cannot_search_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = ("CREATE VIRTUAL TABLE message_words USING fts5_that_is_missing (content)",)
+    monkeypatch.setattr("pallas.ledger.message_search._SQLITE", without)
+    with pytest.raises(Fault) as caught:
+        await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")
+    assert caught.value.type is FaultType.CONFIG
+    assert "without FTS5" in caught.value.message
+    assert "database_url" in caught.value.message
 
 
 async def test_messages_of_any_length_are_stored(ledger: Ledger) -> None:
