@@ -226,6 +226,7 @@ async def test_a_python_whose_sqlite_cannot_search_is_told_so(
     assert "database_url" in caught.value.message
 
 
+@pytest.mark.slow
 async def test_messages_of_any_length_are_stored(ledger: Ledger) -> None:
     words = " ".join(f"{number:x}" for number in range(60_000))
     thread = await told(ledger, f"beginning {words}", "\U00020000\U00020001 " * 60_000)

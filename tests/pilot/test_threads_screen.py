@@ -357,6 +357,7 @@ async def test_a_deleted_thread_leaves_its_tab_with_what_was_said(tmp_path: Path
         assert [each["content"] for each in here.server.calls[-1]["history"]][-1] == "Acme."
 
 
+@pytest.mark.slow
 async def test_the_name_of_a_conversation_is_the_title_of_its_thread(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         await here.open_threads()
@@ -395,6 +396,7 @@ async def test_the_name_of_a_conversation_is_the_title_of_its_thread(tmp_path: P
         await here.until(lambda: here.view.conversation.name == "")
 
 
+@pytest.mark.slow
 async def test_a_thread_that_is_not_written_gets_its_title_when_it_is(tmp_path: Path) -> None:
     async with desk(tmp_path) as here:
         await here.press("alt+n")
@@ -479,6 +481,7 @@ async def test_an_empty_list_teaches_and_a_fleet_that_keeps_nothing_says_so(tmp_
         await here.until(lambda: here.app.screen is here.app.main)
 
 
+@pytest.mark.slow
 async def test_what_was_said_is_searched_and_a_hit_is_opened(tmp_path: Path) -> None:
     def old(fleet: FakeFleet) -> None:
         three(fleet)
