@@ -112,7 +112,7 @@ async def test_a_call_that_the_limit_of_tokens_cuts_is_not_made_and_the_model_is
     }
 
 
-@pytest.mark.parametrize("odd", ["error_200", "html", "badjson"])
+@pytest.mark.parametrize("odd", ["error_200", "error_of_minimax", "html", "badjson"])
 async def test_what_can_never_be_an_answer_is_asked_once(fleet: Fleet, behind: OddModels, odd: str) -> None:
     behind.asked.clear()
     failed, text = (await said(fleet, "chat", [odd]))[odd]

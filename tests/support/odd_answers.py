@@ -190,6 +190,11 @@ TEXTS: dict[str, list[Any]] = {
     "content_a_number": [chunk({"content": "answer"}), chunk({"content": None, "role": 7}), *TEXT_END],
     "finish_empty": [chunk({"content": "answer"}, ""), *TEXT_END],
     "only_done": [chunk({"content": "answer"}), DONE],
+    "good_news_of_minimax": [
+        chunk({"content": "answer"}),
+        chunk({}, "stop", base_resp={"status_code": 0, "status_msg": ""}),
+        DONE,
+    ],
     "only_finish": [chunk({"content": "answer"}, "stop")],
     "empty_data": ["", chunk({"content": "answer"}), *TEXT_END],
 }
@@ -232,6 +237,21 @@ CHAT_ERRORS: dict[str, tuple[OddAnswer, str, int]] = {
             ]
         ),
         "upstream away",
+        3,
+    ),
+    "error_of_minimax": (
+        OddAnswer(
+            body=json.dumps(
+                {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}
+            ),
+            kind=JSON,
+        ),
+        "insufficient balance",
+        1,
+    ),
+    "error_of_minimax_late": (
+        OddAnswer([HALF, {"base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, DONE]),
+        "rate limit",
         3,
     ),
     "error_a_text": (OddAnswer([HALF, {"error": "out of memory"}, DONE]), "out of memory", 3),

@@ -130,6 +130,7 @@ EVENTS = st.fixed_dictionaries(
         "object": st.sampled_from([None, "error", "chat.completion.chunk"]),
         "index": PLAIN,
         "message": PLAIN,
+        "base_resp": st.one_of(PLAIN, st.just({"status_code": 1008, "status_msg": "insufficient balance"})),
         "response": st.one_of(PLAIN, st.just({"error": "it is full"})),
         "item": st.one_of(PLAIN, st.just({"type": "function_call", "call_id": "c", "arguments": {}})),
         "delta": PLAIN,

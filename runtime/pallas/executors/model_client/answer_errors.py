@@ -7,7 +7,16 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 _MAX_WORDS: Final = 500
-_WORDS: Final = ("message", "detail", "error_message", "error_msg", "errorMessage", "msg", "reason")
+_WORDS: Final = (
+    "message",
+    "detail",
+    "error_message",
+    "error_msg",
+    "errorMessage",
+    "msg",
+    "reason",
+    "status_msg",
+)
 """Where servers put the words of an error."""
 _STATUS_KEYS: Final = ("code", "status_code", "status", "http_code")
 _NAME_KEYS: Final = ("code", "status", "type")
@@ -26,6 +35,7 @@ _STATUS_OF: Final[Mapping[str, int]] = {
     "overloaded_error": 529,
 }  # fmt: skip
 """The HTTP status that the documentation of OpenAI, Anthropic or Google gives for an error of that name."""
+_STATUS_OF_MINIMAX: Final = {1002: 429, 1004: 401, 1008: 402, 1039: 429, 2013: 400, 2049: 401}
 _TITLE: Final = re.compile(r"<title[^>]*>([^<]{1,200})", re.IGNORECASE)
 
 
@@ -74,6 +84,9 @@ def error_in(document: Any, answer_key: str) -> ReportedError | None:
         return None
     if error := document.get("error"):
         return _reported(error if error is not True else document)
+    minimax = document.get("base_resp")  # also in an answer, with the code 0
+    if isinstance(minimax, dict) and (code := minimax.get("status_code")):
+        return ReportedError(_words_of(minimax), _STATUS_OF_MINIMAX.get(code) if type(code) is int else None)
     kind = document.get("type")
     if kind == "error" or document.get("object") == "error" or str(kind).endswith("_error"):
         return _reported(document)

@@ -49,6 +49,7 @@ class _TextPiece(msgspec.Struct):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     error: None = None
     type: None = None
+    base_resp: None = None
 
 
 _TEXT_PIECE: Final = msgspec.json.Decoder(_TextPiece)
