@@ -217,6 +217,28 @@ async def test_one_escape_only_asks(chat: Chat) -> None:
 
 
 @pytest.mark.slow
+async def test_a_question_whether_to_cancel_lasts_its_whole_time_also_when_it_is_asked_again(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_view, "SURE_WITHIN", 3.0)
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    await chat.pilot.press("escape", "escape")
+    await chat.until(lambda: chat.conversation.run is None)
+    monkeypatch.setattr(conversation_view, "SURE_WITHIN", 3600.0)
+    first_is_over = asyncio.Event()
+    chat.view.set_timer(4.0, first_is_over.set)
+    await chat.type("hold")
+    await chat.until(lambda: chat.conversation.run is not None)
+    await chat.pilot.press("escape")
+    await chat.until(lambda: "press escape again to cancel" in chat.app.screen_text())
+    await chat.until(first_is_over.is_set)
+    assert chat.view.sure
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chat.conversation.run is None and chat.server.cancelled == 2)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 async def test_escape_steps_back_before_it_cancels_and_no_text_is_lost(chat: Chat) -> None:
     await chat.ask("hello")

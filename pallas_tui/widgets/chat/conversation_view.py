@@ -8,6 +8,7 @@ from typing import Final
 from textual import events, on
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.timer import Timer
 from textual.widget import MountError
 from textual.widgets import TextArea
 from textual.worker import Worker
@@ -115,7 +116,8 @@ class ConversationView(Reading):
         self.known: tuple[AgentSnapshot, ...] = ()
         self._worker: Worker[None] | None = None
         self._painter = Painter(self._paint, self._is_seen)
-        self._active = self._column = self._sure = False
+        self._active = self._column = False
+        self._sure: Timer | None = None
         self._hint = ""
         self._give_back_focus = False
         self._column_title = ColumnTitle()
@@ -277,9 +279,8 @@ class ConversationView(Reading):
     def _send_next(self, *, asked: bool = False) -> None:
         """Send the first message of the queue, if that is possible now; when it is held, if ``asked``."""
         queue = self.conversation.queue
-        if not queue.messages or self._editing.entry is not None or (queue.held and not asked):
-            pass
-        elif not self.why_not_now():
+        may_send = self._editing.entry is None and (asked or not queue.held)
+        if queue.messages and may_send and not self.why_not_now():
             first = queue.messages.pop(0)
             self._begin(self.conversation.begin(first.text, first.attachments, self.desk.clock()))
         self.touch()
@@ -309,9 +310,8 @@ class ConversationView(Reading):
 
     def retry(self) -> None:
         """Send the last question again."""
-        if self._refuses(
-            self.conversation.can_retry or self.conversation.run is not None, "Nothing was asked."
-        ):
+        was_asked = self.conversation.can_retry or self.conversation.run is not None
+        if self._refuses(was_asked, "Nothing was asked."):
             return
         if (run := self.conversation.retry(self.desk.clock())) is not None:
             self.transcript.anchor()
@@ -338,28 +338,30 @@ class ConversationView(Reading):
         """Cancel the run in flight; return False when there is none."""
         if self.conversation.run is None or self._worker is None:
             return False
-        self._sure = False
+        self._unsure()
         self._worker.cancel()
         return True
 
     @property
     def sure(self) -> bool:
         """Whether escape cancels the run: it asked within the last 3 s."""
-        return self._sure and self.conversation.run is not None
+        return self._sure is not None and self.conversation.run is not None
 
     def ask_to_cancel(self) -> None:
         """Say, while something runs, that another escape cancels it."""
         if self.conversation.run is not None:
-            self._sure = True
-            self.set_timer(SURE_WITHIN, self._unsure)
+            self._unsure()
+            self._sure = self.set_timer(SURE_WITHIN, self._unsure)
             self._tell()
 
     def _unsure(self) -> None:
-        self._sure = False
+        if self._sure is not None:
+            self._sure.stop()
+        self._sure = None
         self._tell()
 
     def _begin(self, run: ChatRun) -> None:
-        self._sure = False
+        self._unsure()
         self._worker = self.run_worker(
             self._converse(run), group="talk", description=f"ask {self.conversation.agent}"
         )
@@ -368,7 +370,6 @@ class ConversationView(Reading):
         try:
             await self.talk.converse(run, self.url)
         finally:
-            self._sure = False
             self._send_next()
             self.post_message(self.RunEnded(self))
 
@@ -449,9 +450,8 @@ class ConversationView(Reading):
         run = self.conversation.run
         elapsed = self.conversation.elapsed(run) if run is not None else None
         text = self._editing.hint(self.desk.glyphs.dot) or (self._doing(run) if run is not None else "")
-        text = "press escape again to cancel" if self._sure and run is not None else self._hint or text
-        below = self.transcript.below
-        self._status.show(running=run is not None, text=text, elapsed=elapsed, below=below)
+        text = "press escape again to cancel" if self.sure else self._hint or text
+        self._status.show(running=run is not None, text=text, elapsed=elapsed, below=self.transcript.below)
 
     def _doing(self, run: ChatRun) -> str:
         """Return what the run does now, or what it waits for."""
