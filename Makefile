@@ -172,7 +172,7 @@ chaos: $(STAMP) system-packages
 # The replicas of deploy/compose.yaml as processes, updated one after the other under load: the status is 1 when a
 # message was lost or a caller got an error after which it may not send again.
 rehearse: $(STAMP) system-packages
-	@$(BIN)/python -m deploy.rolling_update $(ARGS)
+	@$(BIN)/python tools/second_try.py rehearse $(BIN)/python -m deploy.rolling_update $(ARGS)
 
 # Reads XML as strangers write it: the status is 1 when anything but a refusal was raised, or something hung.
 fuzz: $(STAMP)

@@ -1,7 +1,8 @@
 """Run a command, and once more if it fails: ``python tools/second_try.py NAME COMMAND...``.
 
-For what runs as a whole only: the conformance suite and the soak. Prints how both runs ended and returns the
-status of the last one. A command that passed only then is in ``build/flaky.json``.
+For what runs as a whole only: the conformance suite, the soak and the rehearsal of a rolling update. Prints
+how both runs ended and returns the status of the last one. A command that passed only then is in
+``build/flaky.json``.
 """
 
 import subprocess
@@ -13,7 +14,7 @@ from typing import Final
 from flaky_report import Flaky, report_flaky
 
 LONGEST_S: Final = 1800
-"""Seconds that a run may take; both that run twice take minutes."""
+"""Seconds that a run may take; what runs twice takes minutes."""
 
 
 def main(name: str, command: Sequence[str]) -> int:
