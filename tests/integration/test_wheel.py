@@ -1,4 +1,7 @@
-"""The wheel: installed into a fresh environment, away from the repository, everything in it works."""
+"""The wheel: installed into a fresh environment, away from the repository, everything in it works.
+
+And the checkout, installed by the command of the README.
+"""
 
 import email
 import os
@@ -9,9 +12,12 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from support.ports import free_ports
+
+from pallas import __version__
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"pallas": ROOT / "runtime" / "pallas", "pallas_tui": ROOT / "pallas_tui"}
@@ -21,12 +27,13 @@ FACTS = "import pallas, pallas_tui; print(pallas.__version__, pallas.__file__, p
 pytestmark = pytest.mark.timeout(480)
 
 
-def run(*command: object, cwd: Path) -> str:
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+def run(*command: object, cwd: Path, **environment: object) -> str:
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "SSL_CERT_FILE")
+    own = {name: os.environ[name] for name in kept if name in os.environ}
     done = subprocess.run(
         [str(each) for each in command],
         cwd=cwd,
-        env={name: os.environ[name] for name in kept if name in os.environ},
+        env=own | {name: str(value) for name, value in environment.items()},
         capture_output=True,
         text=True,
         check=False,
@@ -105,3 +112,33 @@ def test_its_commands_run_away_from_the_repository(installed: Path, tmp_path: Pa
     assert "$schema" in run(pallas, "schema", cwd=desk)
     assert "I will call your tool" in run(pallas, "chat", "desk", "-m", "hello", cwd=desk)
     assert "--attach" in run(pallas, "dev", "--help", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_uv_puts_the_command_on_the_path_from_a_checkout(tmp_path: Path) -> None:
+    if (uv := shutil.which("uv")) is None:
+        pytest.skip("uv is not installed; `make install` installs it")
+    command = re.search(r"`uv (tool install \.)`", (ROOT / "README.md").read_text("utf-8"))
+    assert command is not None
+    with TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep it, and it is 300 MB
+        home = Path(folder)
+        run(
+            uv,
+            *command[1].split(),
+            "--quiet",
+            cwd=ROOT,
+            HOME=home,
+            UV_TOOL_DIR=home / "tools",
+            UV_TOOL_BIN_DIR=home / "bin",
+            UV_NO_CACHE="1",
+            UV_PYTHON=sys.executable,
+            # A new release of another package must not fail a change that has nothing to do with it.
+            UV_CONSTRAINT=ROOT / "constraints.txt",
+            UV_BUILD_CONSTRAINT=ROOT / "constraints.txt",
+        )
+        printed = run(home / "bin" / "pallas", "--version", cwd=tmp_path, HOME=home)
+        assert printed.split() == ["pallas", __version__]
+        facts = run(home / "tools" / "pallas-mcp" / "bin" / "python", "-c", FACTS, cwd=tmp_path, HOME=home)
+        version, *files = facts.split()
+        assert version == __version__
+        assert all(file.startswith(str(home / "tools")) for file in files)
