@@ -1,15 +1,14 @@
 """An agent whose entry in agents.yaml is wrong answers CONFIG, on every way in."""
 
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
 from mcp import Client
 from support.bridged import kind_of, refused
-from support.live import ECHO, ERAS, client, running, write_project
+from support.live import ECHO, ERAS, IN_A_FILE, client, module_fleet, write_project
 
 from pallas.cli.code_check import read_code
 from pallas.fleet.fleet import Fleet
@@ -33,8 +32,8 @@ idle = Idle()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(database=IN_A_FILE)
+def fleet(folder: Path) -> Path:
     keys: dict[str, dict[str, Any]] = {
         "idle": {"module": None, "kind": "handler", "handler": "things:idle"},
         "absent": {"module": None, "kind": "worker", "command": ["no-such-program-here"]},
@@ -45,11 +44,8 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             "restart": {"policy": "never"},
         },
     }
-    root = tmp_path_factory.mktemp("wrong")
     agents = {**dict.fromkeys(keys), "typo": TYPO}
-    write_project(root, agents, keys=keys, config=ECHO, files={"things.py": CODE})
-    async with running(root, database=f"sqlite:///{root}/ledger.sqlite3") as found:
-        yield found
+    return write_project(folder, agents, keys=keys, config=ECHO, files={"things.py": CODE})
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from mcp import Client, MCPError
-from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, ERAS, agent_module, ask, client, module_fleet, write_project
 
 from pallas.fleet.fleet import Fleet
 
@@ -17,16 +16,14 @@ CALL = '***CALL_TOOL echo__{} {{"text": "hi"}}'
 LINES = re.compile(r"^([^/]+)/(.+): (started|completed|failed)$|^(\S+) step (\d+) \((llm|tool)\)$")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = write_project(
-        tmp_path_factory.mktemp("surface"),
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return write_project(
+        folder,
         {"harper": agent_module("harper", ("echo",)), "forgetful": None},
         keys={"forgetful": {"instance_scope": "request"}, "harper": {"description": "Answers questions"}},
         config=ECHO,
     )
-    async with running(root) as running_fleet:
-        yield running_fleet
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

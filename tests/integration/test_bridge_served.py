@@ -12,11 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
 from mcp import Client
 from support.bridged import TOOLS, bridged, kind_of, refused, tell
 from support.granted import TOKENS, auth, rules
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import ERAS, agent_module, ask, client, module_fleet, running, write_project
 from support.ports import free_ports
 from support.virtual import virtual
 from support.waiting import until
@@ -31,10 +30,9 @@ both_eras = pytest.mark.parametrize("era", ERAS)
 ID = re.compile(r"[0-9a-f]{32}")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    async with running(bridged(tmp_path_factory.mktemp("bridge")), database="memory") as found:
-        yield found
+@module_fleet(database="memory")
+def fleet(folder: Path) -> Path:
+    return bridged(folder)
 
 
 @asynccontextmanager

@@ -1,14 +1,12 @@
 """Calls of tools and agents, and summaries, are steps of their run, as the questions to models are."""
 
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from support.kept import written
-from support.live import ERAS, MODERN_FIRST, agent_module, all_ready, ask, client, running
+from support.live import ERAS, MODERN_FIRST, agent_module, ask, client, module_fleet
 from support.offline import offline_project
-from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
@@ -69,11 +67,11 @@ SMALL = {"model_capabilities": {"context_window": 900}}
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(database="memory", ready=True)
+def fleet(folder: Path) -> Path:
     names = ("plain", "far", "asker", "small", "far_small")
-    root = offline_project(
-        tmp_path_factory.mktemp("calls"),
+    return offline_project(
+        folder,
         {"parent": PARENT, **{name: agent_module(name, ("shelf",)) for name in names}, "router": None},
         SCRIPT,
         keys={
@@ -86,9 +84,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         config={"mcp": {"servers": {"shelf": {"command": "python", "args": ["shelf.py"]}}}},
         files={"shelf.py": SERVER},
     )
-    async with running(root, database="memory") as started:
-        await until(lambda: all_ready(started), timeout=60)
-        yield started
 
 
 async def say(fleet: Fleet, agent: str, text: str, era: str = ERAS[0], **more: str) -> tuple[StepDetail, ...]:

@@ -4,14 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import pytest_asyncio
 from mcp import Client
 from support import raw_client
-from support.live import ERAS, agent_module, ask, client, running
+from support.live import ERAS, agent_module, ask, client, module_fleet
 from support.offline import model_record, offline_project
 from support.waiting import until
 
@@ -41,10 +41,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = offline_project(
-        tmp_path_factory.mktemp("cancelling"),
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return offline_project(
+        folder,
         {
             "boss": agent_module("boss", ("helper", "elder_helper", "echo")),
             "helper": agent_module("helper", ("echo",)),
@@ -59,8 +59,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             "hasty": {"run_timeout": 1},
         },
     )
-    async with running(root) as running_fleet:
-        yield running_fleet
 
 
 def _executor(fleet: Fleet, name: str) -> Any:

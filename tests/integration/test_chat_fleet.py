@@ -1,13 +1,11 @@
 """Conversations of the chat with a fleet that really runs, in every era: no screen in between."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import agent_module, running, write_project
+from support.live import agent_module, module_fleet, running, write_project
 from support.offline import model_record, offline_project
 from support.recording import recording
 
@@ -40,18 +38,16 @@ every_era = pytest.mark.parametrize("era", ERAS)
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     boss = agent_module("boss", ("helper",)).replace("You are boss.", "You are the coordinator.")
-    root = offline_project(
-        tmp_path_factory.mktemp("chat"),
+    return offline_project(
+        folder,
         {"boss": boss, "helper": agent_module("helper", ("echo",))},
         SCRIPT,
         peers=("helper",),
         keys={"boss": {"depends_on": ["helper"]}},
     )
-    async with running(root) as started:
-        yield started
 
 
 class Chat:

@@ -1,14 +1,12 @@
 """Summaries, and messages in place of a thread, with agents that run by themselves or by conversation."""
 
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
-from support.live import agent_module, all_ready, running
+from support.live import agent_module, module_fleet
 from support.offline import offline_project
-from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 
@@ -29,14 +27,11 @@ SMALL = {"model_capabilities": {"context_window": 900}}
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(database="memory", ready=True)
+def fleet(folder: Path) -> Path:
     keys = {**AGENTS, **{f"{name}_small": {**more, **SMALL} for name, more in AGENTS.items()}}
     modules: dict[str, str | None] = {name: agent_module(name, ("echo",)) for name in keys}
-    root = offline_project(tmp_path_factory.mktemp("scopes"), modules, SCRIPT, keys=keys)
-    async with running(root, database="memory") as started:
-        await until(lambda: all_ready(started), timeout=60)
-        yield started
+    return offline_project(folder, modules, SCRIPT, keys=keys)
 
 
 async def say(fleet: Fleet, agent: str, thread: str | None = None, **body: Any) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """The console: what a person types, and what passes between handlers for it, in a fleet that runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from support.consoles import Scripted, held, project
-from support.live import running
+from support.live import module_fleet
 from support.project_modules import module_at
 from support.waiting import until
 
@@ -18,10 +17,9 @@ from pallas.model import MessagePassed, RunFinished
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    async with running(project(tmp_path_factory.mktemp("console") / "p")) as found:
-        yield found
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return project(folder / "p")
 
 
 async def test_a_conversation_is_made_of_messages_between_handlers_alone(fleet: Fleet) -> None:

@@ -1,13 +1,12 @@
 """Agents that call agents, tools at once, text while it is written, and pictures: over real MCP."""
 
 import re
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
-from support.live import ECHO, ERAS, MODERN_FIRST, agent_module, client, running, write_project
+from support.live import ECHO, ERAS, MODERN_FIRST, agent_module, client, module_fleet, write_project
 from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
@@ -44,11 +43,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     (port,) = free_ports(1)
     root = write_project(
-        tmp_path_factory.mktemp("delegation"),
+        folder,
         {
             "boss": agent_module("boss", ("helper", "echo")).replace(
                 "You are boss.", "You are the coordinator."
@@ -68,8 +67,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         "mcp": {"servers": {**ECHO["mcp"]["servers"], "helper": {"url": url, "auth": {"oauth": False}}}},
     }
     (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings))
-    async with running(root) as running_fleet:
-        yield running_fleet
+    return root
 
 
 Seen = list[tuple[float, float | None, str]]

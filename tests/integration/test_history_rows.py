@@ -2,12 +2,11 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, ask, client, running, write_project
+from support.live import ERAS, ask, client, module_fleet, write_project
 
 from pallas.fleet.fleet import Fleet
 
@@ -29,10 +28,9 @@ ROWS: list[tuple[Any, str]] = [
 PYTHON = re.compile(r"Error\b|' object|NoneType|<class|subscriptable|not iterable|unhashable|keyword")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    async with running(write_project(tmp_path_factory.mktemp("rows"), {"one": None})) as found:
-        yield found
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return write_project(folder, {"one": None})
 
 
 @pytest.mark.parametrize("era", ERAS)

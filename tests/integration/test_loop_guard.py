@@ -1,12 +1,11 @@
 """A loop that gets nowhere ends in words: seen by clients of both eras and at the model."""
 
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, MODERN_FIRST, agent_module, client, running
+from support.live import ERAS, MODERN_FIRST, agent_module, client, module_fleet
 from support.offline import model_record, offline_project
 from support.project_modules import module_at
 
@@ -92,11 +91,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     agents = {name: agent_module(name, ("counting",)) for name in ("guarded", "free", "short")}
-    root = offline_project(
-        tmp_path_factory.mktemp("loops"),
+    return offline_project(
+        folder,
         {
             **agents,
             "hooked": HOOKED,
@@ -112,8 +111,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         config={"mcp": {"servers": {"counting": {"command": "python", "args": ["counting.py"]}}}},
         files={"counting.py": SERVER},
     )
-    async with running(root) as running_fleet:
-        yield running_fleet
 
 
 async def _send(fleet: Fleet, agent: str, era: str, message: str, **more: Any) -> tuple[str, dict[str, Any]]:

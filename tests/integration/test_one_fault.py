@@ -1,14 +1,13 @@
 """One Fault, whatever way it is told: over the bridge, REST whole and streamed, MCP, in the workbench."""
 
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
 from support.bridged import refused, tell
-from support.live import ERAS, agent_module, client, running
+from support.live import ERAS, agent_module, client, module_fleet
 from support.offline import offline_project
 from support.served import fault_in
 from support.virtual import virtual
@@ -55,10 +54,10 @@ async def asker(payload, metadata):
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = offline_project(
-        tmp_path_factory.mktemp("faults"),
+@module_fleet(database="memory")
+def fleet(folder: Path) -> Path:
+    return offline_project(
+        folder,
         {"desk": agent_module("desk"), "coder": None, "asker": None},
         SCRIPT,
         keys={
@@ -74,8 +73,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         files={"asking_code.py": HANDLER},
         config={"llm_retries": 0},
     )
-    async with running(root, database="memory") as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from support.live import all_ready, running
+from support.live import module_fleet
 from support.peered import SCRIPT, peered_project
-from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished, RunRequest
@@ -23,17 +20,15 @@ rules:
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(ready=True)
+def fleet(folder: Path) -> Path:
     keys = {
         "desk": {"max_instances": 2},
         "writer": {"max_instances": 2, "peers": ["adder", "desk", "office.clerk"]},
     }
-    root: Path = tmp_path_factory.mktemp("circles") / "p"
+    root: Path = folder / "p"
     peered_project(root, keys=keys, script=AGAIN + SCRIPT.partition("rules:\n")[2])
-    async with running(root) as fleet:
-        await until(lambda: all_ready(fleet), timeout=60)
-        yield fleet
+    return root
 
 
 @pytest.mark.parametrize(

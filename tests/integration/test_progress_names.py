@@ -1,10 +1,9 @@
 """Progress and figures of a run use the agent's name in agents.yaml, whatever its code calls it."""
 
-from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, MODERN_FIRST, client, running
+from support.live import ERAS, MODERN_FIRST, client, module_fleet
 from support.offline import offline_project
 
 from pallas.fleet.fleet import Fleet
@@ -43,18 +42,16 @@ LINES = [
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     servers = {"concierge": "research", "research": "echo", "apart": "echo"}
-    root = offline_project(
-        tmp_path_factory.mktemp("names"),
+    return offline_project(
+        folder,
         {name: UNNAMED.format(name=name, server=server) for name, server in servers.items()},
         SCRIPT,
         peers=("research",),
         keys={"concierge": {"depends_on": ["research"]}, "apart": {"isolation": "process"}},
     )
-    async with running(root) as started:
-        yield started
 
 
 async def _heard(fleet: Fleet, agent: str, era: str) -> tuple[list[str | None], dict[str, tuple[int, int]]]:

@@ -2,16 +2,15 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-import pytest_asyncio
 from mcp.server.session import ServerSession
 from support import raw_client
-from support.live import ERAS, agent_module, client, running
+from support.live import ERAS, agent_module, client, module_fleet
 from support.offline import offline_project
 from support.served import text_of
 from support.waiting import until
@@ -37,11 +36,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("progress")
-    async with running(offline_project(root, {"boss": agent_module("boss", ("echo",))}, SCRIPT)) as found:
-        yield found
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return offline_project(folder, {"boss": agent_module("boss", ("echo",))}, SCRIPT)
 
 
 @both_eras

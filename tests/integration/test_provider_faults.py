@@ -1,12 +1,10 @@
 """A model provider that fails: the caller learns what, whether to retry, and nothing secret."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from support.live import client, running, write_project
+from support.live import client, module_fleet, running, write_project
 from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
@@ -23,11 +21,11 @@ rules:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     (port,) = free_ports(1)
-    root: Path = write_project(
-        tmp_path_factory.mktemp("provider"),
+    return write_project(
+        folder,
         {"here": None},
         top={"scripted": {"script": "model.yaml", "port": port}},
         config={
@@ -37,8 +35,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         },
         files={"model.yaml": SCRIPT},
     )
-    async with running(root) as running_fleet:
-        yield running_fleet
 
 
 @pytest.mark.parametrize(

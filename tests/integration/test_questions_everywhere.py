@@ -3,17 +3,16 @@
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import mcp_types as mt
 import pytest
-import pytest_asyncio
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from support.asked import ASKING, accepting, asked_client, url_of
 from support.curious_server import COMMAND
-from support.live import ERAS, agent_module, running, write_project
+from support.live import ERAS, agent_module, module_fleet, write_project
 from support.ports import free_ports
 from support.served import text_of
 
@@ -56,9 +55,9 @@ FORM = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("asked") / "p"
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    root = folder / "p"
     (port,) = free_ports(1)
     curious = agent_module("desk", ("older", "newer"), human_input=True)
     typed = {"module": None, "kind": "handler", "handler": "orders:take", "payload": "orders:Order"}
@@ -83,8 +82,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         },
         files={"orders.py": TYPED},
     )  # fmt: skip
-    async with running(root) as started:
-        yield started
+    return root
 
 
 def calling(tool: str, **arguments: Any) -> dict[str, Any]:

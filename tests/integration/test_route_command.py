@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 import yaml
-from support.live import all_ready, running
+from support.live import IN_A_FILE, module_fleet
 from support.ports import free_ports
-from support.waiting import until
 
 from pallas.cli.app import run
 from pallas.fleet.fleet import Fleet
@@ -61,12 +59,9 @@ def nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = project(tmp_path_factory.mktemp("route"))
-    async with running(root, database=f"sqlite:///{root / 'kept.db'}") as fleet:
-        await until(lambda: all_ready(fleet))
-        yield fleet
+@module_fleet(database=IN_A_FILE, ready=True)
+def fleet(folder: Path) -> Path:
+    return project(folder)
 
 
 class Typed:

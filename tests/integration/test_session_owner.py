@@ -1,15 +1,14 @@
 """A session stays with the agent that it was opened with, and ends when another one takes its name."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import pytest_asyncio
 from mcp import Client
 from support.bridged import refused, tell
-from support.live import ERAS, running, write_project
+from support.live import ERAS, module_fleet, write_project
 from support.processes import gone
 from support.served import text_of
 from support.waiting import until
@@ -32,8 +31,8 @@ class Upper:
         return request.text.upper()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     def worker(program: Any, mode: str = "") -> dict[str, Any]:
         env = {"PYTHONUNBUFFERED": "1", "WORKER_MODE": mode}
         return {"module": None, "kind": "worker", "command": ["python", str(program)], "env": env}
@@ -44,9 +43,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         "nosession": worker(SIMPLE, "nosession"),
         "login": worker(ACP, "login"),
     }
-    root = write_project(tmp_path_factory.mktemp("owner"), dict.fromkeys(keys), keys=keys)
-    async with running(root) as found:
-        yield found
+    return write_project(folder, dict.fromkeys(keys), keys=keys)
 
 
 def _bridge(fleet: Fleet, era: str) -> Client:

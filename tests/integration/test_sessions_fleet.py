@@ -1,18 +1,18 @@
 """Sessions and who can be found, in a fleet that runs: the offline model, handlers, a worker, a ledger."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import psutil
 import pytest
-import pytest_asyncio
 from support.bridged import refused, tell
 from support.clocks import expire
-from support.live import ERAS, agent_module, ask, client, running
+from support.live import ERAS, IN_A_FILE, agent_module, ask, client, module_fleet, running
 from support.offline import model_record, offline_project
 from support.virtual import virtual
 from support.waiting import until
@@ -69,18 +69,15 @@ class Upper:
         self.told.append(("cancelled", session.id))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("sessions")
-    offline_project(
-        root / "p",
+@module_fleet(database=IN_A_FILE)
+def fleet(folder: Path) -> Path:
+    return offline_project(
+        folder / "p",
         {"boss": agent_module("boss", ("echo",))},
         SCRIPT,
         top={"sessions": {"reap_every": 1}},
         keys={"boss": {"capabilities": ["planning"]}},
     )
-    async with running(root / "p", database=f"sqlite:///{root}/ledger.sqlite3") as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -2,15 +2,14 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from support.live import ERAS, agent_module, ask, client, running
+from support.live import ERAS, agent_module, ask, client, module_fleet
 from support.offline import offline_project
 
 from pallas.fleet.fleet import Fleet
@@ -63,10 +62,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = offline_project(
-        tmp_path_factory.mktemp("trace"),
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return offline_project(
+        folder,
         {
             "concierge": agent_module("concierge", ("research", "elder_research")),
             "research": agent_module("research", ("archive", "meta")),
@@ -79,8 +78,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         files={"meta_server.py": META},
         config={"mcp": {"servers": {"meta": {"command": "python", "args": ["meta_server.py"]}}}},
     )
-    async with running(root) as started:
-        yield started
 
 
 def said(fleet: Fleet, seq: int) -> tuple[list[RunStarted], list[ToolEvent]]:

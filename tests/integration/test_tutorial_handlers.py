@@ -1,12 +1,10 @@
 """The tutorial of typed handlers does what it says: its code, in the project that `pallas init` writes."""
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from support.live import running
+from support.live import module_fleet
 from support.ports import free_ports
 
 from pallas.cli.init import init
@@ -23,9 +21,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("tutorial") / "shop"
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    root = folder / "shop"
     assert init(root) == 0
     for name, code in zip(("pricing.py", "offers.py"), blocks("python"), strict=True):
         (root / name).write_text(code, "utf-8")
@@ -40,8 +38,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     free = dict(zip(ports, map(str, free_ports(len(ports))), strict=True))
     for each in files:
         each.write_text(_PORT.sub(lambda found: free[found[0]], each.read_text("utf-8")), "utf-8")
-    async with running(root) as found:
-        yield found
+    return root
 
 
 async def test_its_first_handler_answers_and_refuses_what_does_not_fit(fleet: Fleet) -> None:

@@ -1,12 +1,11 @@
 """What callers write to typed handlers, over MCP: another class's XML, a DOCTYPE, empty lists."""
 
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, client, running
+from support.live import ERAS, client, module_fleet
 from support.typed import typed_project
 
 from pallas.fleet.fleet import Fleet
@@ -46,12 +45,10 @@ DESK = """
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     entries = {"notes": {"payload": "Note"}, "orders": {"payload": "Order"}}
-    root = typed_project(tmp_path_factory.mktemp("entry"), DESK, entries)
-    async with running(root) as found:
-        yield found
+    return typed_project(folder, DESK, entries)
 
 
 async def said(fleet: Fleet, agent: str, era: str, message: str) -> tuple[bool, str]:

@@ -4,13 +4,12 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from support.bridged import refused, tell
-from support.live import ERAS, ask, client, running
+from support.live import ERAS, ask, client, module_fleet
 from support.project_modules import module_at
 from support.served import fault_in
 from support.typed import typed_project
@@ -214,13 +213,9 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = typed_project(
-        tmp_path_factory.mktemp("typed") / "project", DESK, ENTRIES, files={"others.py": OTHERS}
-    )
-    async with running(root) as fleet:
-        yield fleet
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return typed_project(folder / "project", DESK, ENTRIES, files={"others.py": OTHERS})
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import all_ready, running
+from support.live import module_fleet
 from support.ports import free_ports
 from support.project_modules import module_at
 from support.typed import typed_project
@@ -135,11 +134,11 @@ MODEL = """
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(ready=True)
+def fleet(folder: Path) -> Path:
     (model,) = free_ports(1)
-    root = typed_project(
-        tmp_path_factory.mktemp("hostile") / "project",
+    return typed_project(
+        folder / "project",
         DESK,
         ENTRIES,
         top={
@@ -152,9 +151,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         },
         files={"model.yaml": MODEL},
     )
-    async with running(root) as fleet:
-        await until(lambda: all_ready(fleet), timeout=60)
-        yield fleet
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, agent_module, all_ready, ask, client, running
+from support.live import ERAS, agent_module, ask, client, module_fleet
 from support.ports import free_ports
 from support.project_modules import module_at
 from support.typed import typed_project
@@ -119,11 +118,11 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(ready=True)
+def fleet(folder: Path) -> Path:
     (model,) = free_ports(1)
-    root = typed_project(
-        tmp_path_factory.mktemp("peers") / "project",
+    return typed_project(
+        folder / "project",
         DESK,
         ENTRIES,
         top={"scripted": {"script": "model.yaml", "port": model}},
@@ -133,9 +132,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         },
         files={"model.yaml": MODEL, "agents/__init__.py": "", "agents/poet.py": agent_module("poet")},
     )
-    async with running(root) as fleet:
-        await until(lambda: all_ready(fleet), timeout=60)
-        yield fleet
 
 
 @pytest.fixture(autouse=True)

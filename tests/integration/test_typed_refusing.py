@@ -2,12 +2,11 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import running
+from support.live import module_fleet
 from support.typed import typed_project
 
 from pallas.fleet.fleet import Fleet
@@ -74,11 +73,9 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = typed_project(tmp_path_factory.mktemp("refusing") / "project", DESK, ENTRIES)
-    async with running(root) as fleet:
-        yield fleet
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    return typed_project(folder / "project", DESK, ENTRIES)
 
 
 async def say(fleet: Fleet, agent: str, **message: Any) -> str:

@@ -1,17 +1,16 @@
 """Agents as tools: a virtual MCP server for each, and one for all of a project."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import pytest
-import pytest_asyncio
 from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
 from support.granted import TOKENS, allow, api, auth, rules
 from support.issuer import AUDIENCE, issuing
-from support.live import MODERN_FIRST, ask, client, running, write_project
+from support.live import MODERN_FIRST, ask, client, module_fleet, running, write_project
 from support.ports import free_ports
 from support.served import fault_in
 from support.virtual import virtual, words
@@ -27,17 +26,15 @@ PROJECT = "/projects/test/mcp"
 ADA, BOB = TOKENS["ada"], TOKENS["bob"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(database="memory")
+def fleet(folder: Path) -> Path:
     taken = {"command": "python", "args": ["echo_server.py"]}
-    root = write_project(
-        tmp_path_factory.mktemp("virtual"),
+    return write_project(
+        folder,
         {"desk": None, "research": None, "taken": None},
         keys={"desk": {"description": "Answers what it knows"}},
         config={"mcp": {"servers": {"agent-taken": taken}}},
     )
-    async with running(root, database="memory") as found:
-        yield found
 
 
 def tools(listed: Any) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
-import pytest_asyncio
 from support.asked import accepting, asked_client, url_of
 from support.clocks import expire
-from support.live import MODERN_FIRST, ask, client, running, write_project
+from support.live import MODERN_FIRST, ask, client, module_fleet, running, write_project
 from support.offline import offline_project
 from support.processes import gone
 from support.waiting import poll, until
@@ -53,9 +51,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("workers")
+@module_fleet()
+def fleet(folder: Path) -> Path:
     plain = {"module": None, "kind": "worker"}
     simple = {
         **plain,
@@ -83,9 +80,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     asking = {**plain, "command": ["python", str(ACP)]}
     keys |= {"asking": asking, "trusted": {**asking, "permissions": "allow"}}
     keys |= {"refusing": {**asking, "permissions": "reject"}}
-    offline_project(root, dict.fromkeys(keys), SCRIPT, keys=keys)
-    async with running(root) as fleet:
-        yield fleet
+    return offline_project(folder, dict.fromkeys(keys), SCRIPT, keys=keys)
 
 
 @both_eras

@@ -3,12 +3,11 @@
 import json
 import re
 import sys
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, client, running
+from support.live import ERAS, client, module_fleet
 from support.typed import typed_project
 from support.waiting import until
 
@@ -88,17 +87,15 @@ CAUSES = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     files = {
         "lost.py": "raise RuntimeError('swordfish in /opt/licence')",
         "broken.py": "import nothing_of_that_name",
         "worker.py": WORKER,
         "at_once.py": AT_ONCE,
     }
-    root = typed_project(tmp_path_factory.mktemp("errors"), DESK, ENTRIES, files=files)
-    async with running(root) as found:
-        yield found
+    return typed_project(folder, DESK, ENTRIES, files=files)
 
 
 async def told(fleet: Fleet, agent: str, tool: str, era: str, what: str = "go") -> str:

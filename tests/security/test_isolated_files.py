@@ -2,13 +2,11 @@
 
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from support.live import ERAS, client, running
+from support.live import ERAS, client, module_fleet, running
 from support.typed import typed_project
 
 from pallas.executors.typed.landlock import abi_version
@@ -56,9 +54,9 @@ DESK = """
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("files") / "project"
+@module_fleet()
+def fleet(folder: Path) -> Path:
+    root = folder / "project"
     typed_project(
         root,
         DESK,
@@ -78,8 +76,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     )
     (root.parent / "link").symlink_to(root)
     (root / ".env").chmod(0o600)
-    async with running(root) as found:
-        yield found
+    return root
 
 
 async def opened(

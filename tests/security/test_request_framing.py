@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
-import pytest_asyncio
 from support.listeners import open_listeners
-from support.live import running, write_project
+from support.live import module_fleet, write_project
 from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
@@ -18,17 +17,15 @@ SCRIPT = "rules:\n  - {when: {last: user}, say: fine}\n"
 CHUNKED = b'10\r\n{"message":"hi"}\r\n0\r\n\r\n'
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet(database="memory")
+def fleet(folder: Path) -> Path:
     (port,) = free_ports(1)
-    root = write_project(
-        tmp_path_factory.mktemp("framing"),
+    return write_project(
+        folder,
         {"desk": None},
         top={"scripted": {"script": "model.yaml", "port": port}},
         files={"model.yaml": SCRIPT},
     )
-    async with running(root, database="memory") as found:
-        yield found
 
 
 async def raw(port: int, request: bytes) -> bytes:

@@ -1,13 +1,12 @@
 """Floods of handshake-era sessions: what nobody uses makes room, and no caller takes the place of another."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
-from support.live import ask, client, running, write_project
+from support.live import ask, client, module_fleet, write_project
 from support.raw_client import INITIALIZE, handshake_headers
 
 from pallas.fleet.fleet import Fleet
@@ -22,18 +21,16 @@ LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list"}
 PING = {"jsonrpc": "2.0", "id": 6, "method": "ping"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+@module_fleet()
+def fleet(folder: Path) -> Path:
     """Two agents, of which ``desk`` asks for a token, but not for a health check, and ``open`` does not."""
     tokens = {"ada": {"sha256": sha256_of(TOKEN)}, "bob": {"sha256": sha256_of(OTHER)}}
-    root = write_project(
-        tmp_path_factory.mktemp("floods"),
+    return write_project(
+        folder,
         {"desk": None, "open": None},
         keys={"open": {"auth": "off"}},
         top={"auth": {"dev": True, "tokens": tokens}},
     )
-    async with running(root) as found:
-        yield found
 
 
 class Door:

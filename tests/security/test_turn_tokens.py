@@ -15,13 +15,12 @@ from typing import Any
 import httpx2
 import jwt
 import pytest
-import pytest_asyncio
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from support.bridged import bridged, refused, tell
 from support.issuer import Issuer, SigningKey
-from support.live import ERAS, ask, running
+from support.live import ERAS, IN_A_FILE, ask, module_fleet, running
 from support.raw_client import INITIALIZE, handshake_headers
 from support.tasks import TaskClient
 from support.virtual import virtual
@@ -42,12 +41,9 @@ def token(sub: str = "ada", iss: str = ISSUER, **more: Any) -> str:
     return jwt.encode(claims, secrets.token_bytes(32), "HS256")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root = tmp_path_factory.mktemp("turns")
-    database = f"sqlite:///{root}/ledger.sqlite3"  # tasks are for what lasts
-    async with running(bridged(root / "project", ("desk",)), database=database) as found:
-        yield found
+@module_fleet(database=IN_A_FILE)  # tasks are for what lasts
+def fleet(folder: Path) -> Path:
+    return bridged(folder / "project", ("desk",))
 
 
 class Caller:

@@ -3,12 +3,13 @@
 import os
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import yaml
 from mcp import Client
 
@@ -20,6 +21,7 @@ from pallas.model import AgentState
 from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
+from .waiting import until
 
 ERAS = ("2026-07-28", "legacy")
 MODERN_FIRST = (ERAS[0], pytest.param(ERAS[1], marks=pytest.mark.slow))
@@ -148,6 +150,34 @@ async def running(
         await fleet.stop()
         os.chdir(before)
         sys.argv = argv
+
+
+IN_A_FILE = "sqlite:///{folder}/ledger.sqlite3"
+"""A database for ``module_fleet`` that lasts as long as the fleet."""
+
+
+def module_fleet(
+    *, database: str | None = None, ready: bool = False
+) -> Callable[[Callable[[Path], Path]], Any]:
+    """Make a fixture of a function that writes a project: a fleet of it that runs, for all tests of a module.
+
+    The function gets an empty folder and returns the project's. With ``ready`` tests begin when each agent
+    is ready.
+    """
+
+    def decorate(write: Callable[[Path], Path]) -> Any:
+        @pytest_asyncio.fixture(scope="module", loop_scope="module")
+        async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+            folder = tmp_path_factory.mktemp("fleet")
+            place = database.format(folder=folder) if database is not None else None
+            async with running(write(folder), database=place) as started:
+                if ready:
+                    await until(lambda: all_ready(started))
+                yield started
+
+        return fleet
+
+    return decorate
 
 
 @asynccontextmanager
