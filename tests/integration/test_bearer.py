@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import ERAS, agent_module, ask, client, running, tool_call, write_project
 from support.ports import free_ports
 from support.project_modules import own_modules
 from support.recording import Recorder, recording
@@ -32,7 +32,7 @@ ERA = pytest.mark.parametrize("era", ERAS)
 
 def call(tool: str, text: str) -> str:
     """What makes the passthrough model call a tool of the recorder."""
-    return f"***CALL_TOOL rec__{tool} {json.dumps({'text': text})}"
+    return tool_call(f"rec__{tool}", text=text)
 
 
 def project(
@@ -331,8 +331,8 @@ async def test_a_bearer_travels_on_through_an_agent_that_was_opted_in(tmp_path: 
             keys={"above": {"port": ports[0], "depends_on": ["under"]}, "under": {"port": port}},
         )
         async with running(root) as fleet, client(fleet, "above", bearer="token-a") as caller:
-            inner = json.dumps({"message": call("note", "deep")})
-            assert "noted deep" in await ask(caller, f"***CALL_TOOL below__send_message {inner}")
+            inner = call("note", "deep")
+            assert "noted deep" in await ask(caller, tool_call("below__send_message", message=inner))
         assert [each.bearer for each in recorder.calls()] == ["token-a"]
 
 

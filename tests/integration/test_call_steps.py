@@ -86,7 +86,9 @@ def fleet(folder: Path) -> Path:
     )
 
 
-async def say(fleet: Fleet, agent: str, text: str, era: str = ERAS[0], **more: str) -> tuple[StepDetail, ...]:
+async def steps_of(
+    fleet: Fleet, agent: str, text: str, era: str = ERAS[0], **more: str
+) -> tuple[StepDetail, ...]:
     """Ask an agent; the steps of its run."""
     before = fleet.hub.seq
     async with client(fleet, agent, era=era, bearer=BEARER) as connected:
@@ -111,7 +113,7 @@ async def test_calls_made_at_once_are_steps_below_the_question_that_wanted_them(
     fleet: Fleet, agent: str, era: str
 ) -> None:
     before = fleet.hub.seq
-    steps = await say(fleet, agent, "look for both", era)
+    steps = await steps_of(fleet, agent, "look for both", era)
     assert shape(steps) == [
         ("model", "scripted", 0),
         ("tool", "shelf__find", 1),
@@ -130,11 +132,11 @@ async def test_calls_made_at_once_are_steps_below_the_question_that_wanted_them(
         (each.step.call_id, each.step.span_id) for each in (first, second)
     }
     # The same call has the same digest in each run.
-    assert second.step.digest == (await say(fleet, agent, "look for both", era))[2].step.digest
+    assert second.step.digest == (await steps_of(fleet, agent, "look for both", era))[2].step.digest
 
 
 async def test_they_are_in_the_ledger_as_they_are_in_memory(fleet: Fleet) -> None:
-    steps = await say(fleet, "far", "look for both")
+    steps = await steps_of(fleet, "far", "look for both")
     ledger, run = fleet.ledger, steps[0].step.run_id
     assert ledger is not None
     await written(ledger, run)
@@ -144,7 +146,7 @@ async def test_they_are_in_the_ledger_as_they_are_in_memory(fleet: Fleet) -> Non
 
 
 async def test_a_failed_call_says_why(fleet: Fleet) -> None:
-    _, call, _ = await say(fleet, "plain", "fail")
+    _, call, _ = await steps_of(fleet, "plain", "fail")
     assert (call.step.kind, call.step.state) == ("tool", "failed")
     assert "Error executing tool find" in call.step.fault
     result = json.loads(call.response)
@@ -153,7 +155,7 @@ async def test_a_failed_call_says_why(fleet: Fleet) -> None:
 
 
 async def test_what_agents_of_one_definition_do_is_below_the_call_of_each(fleet: Fleet) -> None:
-    steps = await say(fleet, "parent", "go")
+    steps = await steps_of(fleet, "parent", "go")
     by_parent: dict[int, list[tuple[str, str]]] = {}
     for kind, name, parent in shape(steps):
         by_parent.setdefault(parent, []).append((kind, name))
@@ -169,7 +171,7 @@ async def test_what_agents_of_one_definition_do_is_below_the_call_of_each(fleet:
 async def test_a_question_to_another_agent_leads_to_its_run(fleet: Fleet) -> None:
     for agent, text in (("asker", "ask the peer"), ("router", "look for two")):
         before = fleet.hub.seq
-        steps = await say(fleet, agent, text)
+        steps = await steps_of(fleet, agent, text)
         call = next(each for each in steps if each.step.kind == "agent")
         assert call.step.name == "plain"
         assert json.loads(call.request)["arguments"] == {"message": "look for two"}
@@ -189,7 +191,7 @@ async def test_a_question_to_another_agent_leads_to_its_run(fleet: Fleet) -> Non
 async def test_a_summary_is_a_step_with_the_question_that_made_it(fleet: Fleet, agent: str) -> None:
     found: tuple[StepDetail, ...] = ()
     for _ in range(8):
-        found = await say(fleet, agent, "word " * 150, conversation_id=f"long-{agent}")
+        found = await steps_of(fleet, agent, "word " * 150, conversation_id=f"long-{agent}")
         if len(found) > 1:
             break
     summary, *questions, last = shape(found)

@@ -23,7 +23,7 @@ def chat(fleet: Served, era: str) -> ChatClient:
     return ChatClient(fleet.url("clerk"), f"chat-{era}", era=era)  # type: ignore[arg-type]
 
 
-async def ask(client: ChatClient, heard: list[str], key: str = "a key") -> AgentReply:
+async def tell_me(client: ChatClient, heard: list[str], key: str = "a key") -> AgentReply:
     return await client.send("tell me", on_progress=heard.append, key=key)
 
 
@@ -38,7 +38,7 @@ async def test_a_chat_finds_its_run_again_when_its_fleet_was_killed_and_started_
     with served(root) as first:
         await first.says("] running")
         client = chat(first, era)
-        asking = asyncio.create_task(ask(client, heard))
+        asking = asyncio.create_task(tell_me(client, heard))
         await in_its_call(root)
         first.send(signal.SIGKILL)
         await until(lambda: LOOKING in heard)
@@ -66,7 +66,7 @@ async def test_cancelling_a_question_cancels_its_run_although_it_has_a_key(tmp_p
     with served(root) as fleet:
         await fleet.says("] running")
         client = chat(fleet, era)
-        asking = asyncio.create_task(ask(client, []))
+        asking = asyncio.create_task(tell_me(client, []))
         await in_its_call(root)
         asking.cancel()
         await asyncio.wait({asking})
@@ -86,7 +86,7 @@ async def test_cancelling_while_the_fleet_is_away_cancels_the_run_when_it_is_bac
     with served(root) as first:
         await first.says("] running")
         client = chat(first, era)
-        asking = asyncio.create_task(ask(client, heard))
+        asking = asyncio.create_task(tell_me(client, heard))
         await in_its_call(root)
         first.send(signal.SIGKILL)
         await until(lambda: LOOKING in heard)
@@ -109,7 +109,7 @@ async def test_a_run_that_is_not_found_again_is_told_and_asking_again_joins_it(
     with served(root) as first:
         await first.says("] running")
         client = chat(first, ERAS[0])
-        asking = asyncio.create_task(ask(client, []))
+        asking = asyncio.create_task(tell_me(client, []))
         await in_its_call(root)
         first.send(signal.SIGKILL)
         with pytest.raises(Fault, match="asking again joins it") as failed:
@@ -119,7 +119,7 @@ async def test_a_run_that_is_not_found_again_is_told_and_asking_again_joins_it(
     (root / "door").touch()
     with served(root) as again:
         await again.says("] running")
-        assert "done:" in (await ask(client, [])).text
+        assert "done:" in (await tell_me(client, [])).text
         assert effects(root).count("wait b") == 2
         await client.close()
 
@@ -133,7 +133,7 @@ async def test_a_chat_behind_one_address_goes_on_at_the_replica_that_its_run_is_
     heard: list[str] = []
     async with proxy(ports[0]) as address:
         client = ChatClient(f"http://127.0.0.1:{address.port}/mcp", "chat-proxy", era=era)  # type: ignore[arg-type]
-        asking = asyncio.create_task(ask(client, heard))
+        asking = asyncio.create_task(tell_me(client, heard))
         await in_its_call(replicas.here)
         address.upstream = ports[1]
         replicas.one.send(signal.SIGTERM)

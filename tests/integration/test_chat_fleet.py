@@ -1,11 +1,10 @@
 """Conversations of the chat with a fleet that really runs, in every era: no screen in between."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import agent_module, module_fleet, running, write_project
+from support.live import agent_module, module_fleet, running, tool_call, write_project
 from support.offline import model_record, offline_project
 from support.recording import recording
 
@@ -178,9 +177,6 @@ async def test_the_conversation_goes_on_when_the_era_is_changed(fleet: Fleet) ->
 async def test_a_conversation_belongs_to_whoever_asks_and_the_bearer_reaches_the_downstream(
     tmp_path: Path, era: Era
 ) -> None:
-    def call(text: str) -> str:
-        return f"***CALL_TOOL rec__note {json.dumps({'text': text})}"
-
     async with recording() as recorder:
         entry = {"url": recorder.url, "forward_inbound_auth": True}
         root = write_project(
@@ -190,14 +186,14 @@ async def test_a_conversation_belongs_to_whoever_asks_and_the_bearer_reaches_the
             chat, other = Chat(started, "one", era), Chat(started, "one", era)
             chat.talk.choose_principal(typed("tok-of-alice"))
             try:
-                await chat.ask(call("first"))
-                await other.ask(call("by nobody"))
+                await chat.ask(tool_call("rec__note", text="first"))
+                await other.ask(tool_call("rec__note", text="by nobody"))
                 assert [each.bearer for each in recorder.calls()] == ["tok-of-alice", ""]
                 chat.talk.choose_principal(typed("tok-of-bob"))
-                await chat.ask(call("second"))
+                await chat.ask(tool_call("rec__note", text="second"))
                 assert recorder.calls()[-1].bearer == "tok-of-bob"
                 chat.talk.choose_principal(NOBODY)
-                await chat.ask(call("third"))
+                await chat.ask(tool_call("rec__note", text="third"))
                 assert recorder.calls()[-1].authorization == ""
             finally:
                 await chat.talk.close()

@@ -34,7 +34,9 @@ def fleet(folder: Path) -> Path:
     return offline_project(folder, modules, SCRIPT, keys=keys)
 
 
-async def say(fleet: Fleet, agent: str, thread: str | None = None, **body: Any) -> dict[str, Any]:
+async def answer_over_rest(
+    fleet: Fleet, agent: str, thread: str | None = None, **body: Any
+) -> dict[str, Any]:
     """The answer over REST."""
     base = f"{fleet.ports.origin}/api/v1"
     async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=60) as api:
@@ -49,20 +51,24 @@ async def test_nothing_of_messages_in_place_of_a_thread_stays_with_its_instance(
     fleet: Fleet, agent: str
 ) -> None:
     # AG-14
-    first = await say(fleet, agent, message="hello")
+    first = await answer_over_rest(fleet, agent, message="hello")
     thread = first["threadId"]
-    assert (await say(fleet, agent, thread, message="two tools"))["text"].endswith("the tools said so")
+    assert (await answer_over_rest(fleet, agent, thread, message="two tools"))["text"].endswith(
+        "the tools said so"
+    )
     story = [{"role": role, "content": f"story {n}"} for n in range(4) for role in ("user", "assistant")]
     given = [*story, {"role": "user", "content": "and now?"}]
-    assert (await say(fleet, agent, thread, messages=given))["text"] == "turn 5"
-    assert (await say(fleet, agent, thread, message="on"))["text"] == "turn 4"
+    assert (await answer_over_rest(fleet, agent, thread, messages=given))["text"] == "turn 5"
+    assert (await answer_over_rest(fleet, agent, thread, message="on"))["text"] == "turn 4"
 
 
 @pytest.mark.parametrize("agent", [f"{name}_small" for name in AGENTS])
 async def test_a_summary_takes_the_place_of_what_an_instance_knows(fleet: Fleet, agent: str) -> None:
     thread: str | None = None
     for number in range(6):
-        answer = await say(fleet, agent, thread, message="two tools" if number == 1 else "word " * 150)
+        answer = await answer_over_rest(
+            fleet, agent, thread, message="two tools" if number == 1 else "word " * 150
+        )
         thread = answer["threadId"]
     assert int(answer["text"].removeprefix("turn ")) < 6
     assert fleet.ledger is not None

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from support.live import ECHO, ERAS, agent_module, client, running, write_project
-from support.outages import Outage, outages
+from support.live import ECHO, ERAS, agent_module, client, running, tool_call, write_project
+from support.outages import Outage, answer_and_missing, outages
 from support.ports import free_ports
 from support.processes import below, gone
 from support.waiting import poll, until
@@ -21,7 +21,6 @@ from pallas.model import Health, HealthStatus
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
-META = "local.pallas/missingServers"
 ISOLATION = pytest.mark.parametrize("isolation", ["none", "process"])
 
 
@@ -42,23 +41,10 @@ def project(
     )
 
 
-def say(server: str, text: str) -> str:
-    """What makes the passthrough model call the tool of that server."""
-    return f"***CALL_TOOL {server}__say {json.dumps({'text': text})}"
-
-
-async def answer(connected: Client, message: str) -> tuple[str, dict[str, str]]:
-    """The text of the answer, and which servers were missing; fails the test when it is an error."""
-    result = await connected.call_tool("send_message", {"message": message})
-    text = "".join(getattr(block, "text", "") for block in result.content)
-    assert not result.is_error, text
-    return text, dict((result.meta or {}).get(META, {}))
-
-
 async def answer_with(connected: Client, server: str) -> None:
     """Wait until a message is answered with the tool of that server and nothing is missing."""
     await poll(
-        lambda: answer(connected, say(server, "back")),
+        lambda: answer_and_missing(connected, tool_call(f"{server}__say", text="back")),
         lambda given: f"{server}:back" in given[0] and not given[1],
     )
 
@@ -82,8 +68,8 @@ async def test_an_agent_started_without_a_server_answers_and_uses_it_when_it_ret
             assert health(fleet).message == "Unreachable: right"
             for era in ERAS:
                 async with client(fleet, "one", era=era) as one:
-                    assert await answer(one, "hi") == ("hi", {"right": "cannot be reached"})
-                    text, missing = await answer(one, say("left", "here"))
+                    assert await answer_and_missing(one, "hi") == ("hi", {"right": "cannot be reached"})
+                    text, missing = await answer_and_missing(one, tool_call("left__say", text="here"))
                     assert "left:here" in text
                     assert list(missing) == ["right"]
             await right.start()
@@ -106,13 +92,13 @@ async def test_an_outage_in_the_middle_costs_the_tools_of_that_server_alone(
             client(fleet, "one") as one,
             client(fleet, "one", era=ERAS[1]) as two,
         ):
-            assert "right:x" in (await answer(one, say("right", "x")))[0]
+            assert "right:x" in (await answer_and_missing(one, tool_call("right__say", text="x")))[0]
             await right.stop()
             for caller in (one, two):
-                text, missing = await answer(caller, say("right", "x"))
+                text, missing = await answer_and_missing(caller, tool_call("right__say", text="x"))
                 assert "right:x" not in text
                 assert missing == {"right": "cannot be reached"}
-                text, missing = await answer(caller, say("left", "x"))
+                text, missing = await answer_and_missing(caller, tool_call("left__say", text="x"))
                 assert "left:x" in text
                 assert missing == {"right": "cannot be reached"}
             await right.start()
@@ -129,16 +115,16 @@ async def test_a_server_that_refuses_one_bearer_is_missing_for_that_caller_alone
         async with running(root) as fleet:
             for era in ERAS:
                 async with client(fleet, "one", era=era, bearer="bad") as bad:
-                    text, missing = await answer(bad, say("left", "x"))
+                    text, missing = await answer_and_missing(bad, tool_call("left__say", text="x"))
                     assert "left:x" in text
                     assert list(missing) == ["right"]
                     assert "refused the caller's bearer (HTTP 401)" in missing["right"]
                 async with client(fleet, "one", era=era, bearer="good") as good:
-                    text, missing = await answer(good, say("right", "x"))
+                    text, missing = await answer_and_missing(good, tool_call("right__say", text="x"))
                     assert "right:x" in text
                     assert missing == {}
                 async with client(fleet, "one", era=era) as nobody:
-                    text, missing = await answer(nobody, "hi")
+                    text, missing = await answer_and_missing(nobody, "hi")
                     assert text == "hi"
                     assert "asks for a credential (HTTP 401)" in missing["right"]
 
@@ -152,7 +138,7 @@ async def test_a_new_callers_instance_is_made_without_the_server_that_is_down(tm
             await right.stop()
             for era in ERAS:
                 async with client(fleet, "one", era=era, bearer=f"new-{era}") as caller:
-                    text, missing = await answer(caller, say("left", "x"))
+                    text, missing = await answer_and_missing(caller, tool_call("left__say", text="x"))
                     assert "left:x" in text
                     assert missing == {"right": "cannot be reached"}
             await right.start()
@@ -190,7 +176,7 @@ async def test_servers_are_connected_at_once(tmp_path: Path) -> None:
             close()
             async with client(fleet, "one", bearer="new") as caller:
                 for name in names:
-                    text, missing = await answer(caller, say(name, "x"))
+                    text, missing = await answer_and_missing(caller, tool_call(f"{name}__say", text="x"))
                     assert f"{name}:x" in text
                     assert missing == {}
 
@@ -218,7 +204,7 @@ async def test_an_agent_does_not_answer_without_a_server_that_it_requires(
             await right.start()
             for era in ERAS:
                 async with client(fleet, "one", era=era) as one:
-                    assert await answer(one, "hi") == ("hi", {})
+                    assert await answer_and_missing(one, "hi") == ("hi", {})
             await until(lambda: health(fleet).status is HealthStatus.OK)
             await left.stop()
             await until(lambda: health(fleet).status is HealthStatus.DEGRADED)
@@ -255,7 +241,7 @@ async def test_a_server_that_does_not_answer_holds_up_the_start_once_and_no_run(
         async with running(root) as fleet:
             for era in ERAS:
                 async with client(fleet, "one", era=era) as one:
-                    text, missing = await answer(one, say("left", "x"))
+                    text, missing = await answer_and_missing(one, tool_call("left__say", text="x"))
                     assert "left:x" in text
                     assert missing == {"right": "does not answer"}
             right.gate.set()
@@ -269,7 +255,7 @@ async def test_a_server_that_cannot_list_its_tools_is_missing_until_it_can(tmp_p
     async with outages("left", "right") as (left, right):
         right.lists = False
         async with running(project(tmp_path, (left, right))) as fleet, client(fleet, "one") as one:
-            text, missing = await answer(one, say("left", "x"))
+            text, missing = await answer_and_missing(one, tool_call("left__say", text="x"))
             assert "left:x" in text
             assert missing == {"right": "cannot be reached"}
             right.lists = True
@@ -286,12 +272,12 @@ async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, iso
             running(root, pace=CheckIntervals(health=0.2, confirm=0.1)) as fleet,
             client(fleet, "one") as one,
         ):
-            assert await answer(one, "hi") == ("hi", {})
+            assert await answer_and_missing(one, "hi") == ("hi", {})
             await right.stop()
             await until(lambda: health(fleet).message == "Unreachable: right")
             # The probe is told to the agent a moment later.
             expected = ("hi", {"right": "cannot be reached"})
-            await poll(lambda: answer(one, "hi"), lambda given: given == expected, timeout=30)
+            await poll(lambda: answer_and_missing(one, "hi"), lambda given: given == expected, timeout=30)
             await right.start()
             await answer_with(one, "right")
 
@@ -323,16 +309,16 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
             await until(lambda: gone(server.pid))
             await until(lambda: health(fleet).message == "Unreachable: echo")
 
-        assert "echo:x" in (await answer(one, call))[0]
+        assert "echo:x" in (await answer_and_missing(one, call))[0]
         await end_server()
-        text, missing = await answer(one, call)
+        text, missing = await answer_and_missing(one, call)
         assert "echo:x" in text
         assert missing == {}
         await until(lambda: health(fleet).status is HealthStatus.OK)
         script.write_text("raise SystemExit(1)")
         await end_server()
-        assert await answer(one, "hi") == ("hi", {"echo": "cannot be reached"})
+        assert await answer_and_missing(one, "hi") == ("hi", {"echo": "cannot be reached"})
         script.write_text(source)
         # It is tried again before each run.
-        await poll(lambda: answer(one, call), lambda given: "echo:x" in given[0])
+        await poll(lambda: answer_and_missing(one, call), lambda given: "echo:x" in given[0])
         await until(lambda: health(fleet).status is HealthStatus.OK)

@@ -1,16 +1,15 @@
 """Agents that lose a server in the middle of a call, share it with another agent, or get a new version."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from mcp import Client
-from support.live import ERAS, agent_module, client, running, write_project
+from support.live import ERAS, agent_module, client, running, tool_call, write_project
 from support.offline import model_record, offline_project
-from support.outages import Outage, outages
+from support.outages import Outage, answer_and_missing, outages
 from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
@@ -38,23 +37,13 @@ def entries(*servers: Outage) -> dict[str, Any]:
     return {"mcp": {"servers": {each.name: {"url": each.url} for each in servers}}}
 
 
-def say(server: str) -> str:
-    """What makes the passthrough model call the tool of that server."""
-    return f"***CALL_TOOL {server}__say {json.dumps({'text': 'x'})}"
-
-
-async def answer(connected: Client, message: str) -> tuple[str, dict[str, str]]:
-    """The text of the answer, and which servers were missing; fails the test when it is an error."""
-    result = await connected.call_tool("send_message", {"message": message})
-    text = "".join(getattr(block, "text", "") for block in result.content)
-    assert not result.is_error, text
-    return text, dict((result.meta or {}).get("local.pallas/missingServers", {}))
-
-
 async def answer_with(connected: Client, server: str) -> None:
     """Wait until a message is answered with the tool of that server."""
     # It is tried again before each run.
-    await poll(lambda: answer(connected, say(server)), lambda given: f"{server}:x" in given[0])
+    await poll(
+        lambda: answer_and_missing(connected, tool_call(f"{server}__say", text="x")),
+        lambda given: f"{server}:x" in given[0],
+    )
 
 
 def shown(fleet: Fleet, name: str = "one") -> AgentSnapshot:
@@ -73,13 +62,15 @@ async def test_a_call_in_flight_fails_alone_when_its_server_goes(tmp_path: Path)
                     await answer_with(one, "right")
                     right.gate = asyncio.Event()
                     before = right.requests
-                    call = asyncio.create_task(answer(one, say("right")))
+                    call = asyncio.create_task(answer_and_missing(one, tool_call("right__say", text="x")))
                     await until(lambda before=before: right.requests > before)
                     await right.stop()
                     text, _ = await asyncio.wait_for(call, 60)
                     assert "right:x" not in text
-                    assert (await answer(one, say("right")))[1] == {"right": "cannot be reached"}
-                    assert "left:x" in (await answer(one, say("left")))[0]
+                    assert (await answer_and_missing(one, tool_call("right__say", text="x")))[1] == {
+                        "right": "cannot be reached"
+                    }
+                    assert "left:x" in (await answer_and_missing(one, tool_call("left__say", text="x")))[0]
                     right.gate = None
                     await right.start()
                     await answer_with(one, "right")
@@ -94,12 +85,14 @@ async def test_two_agents_that_share_a_server_lose_and_regain_it_each(tmp_path: 
         async with running(tmp_path) as fleet, client(fleet, "one") as one, client(fleet, "two") as two:
             await right.stop()
             for each in (one, two):
-                assert (await answer(each, say("right")))[1] == {"right": "cannot be reached"}
-                assert "left:x" in (await answer(each, say("left")))[0]
+                assert (await answer_and_missing(each, tool_call("right__say", text="x")))[1] == {
+                    "right": "cannot be reached"
+                }
+                assert "left:x" in (await answer_and_missing(each, tool_call("left__say", text="x")))[0]
             await right.start()
             for each in (one, two):
                 await answer_with(each, "right")
-                assert (await answer(each, "hi")) == ("hi", {})
+                assert (await answer_and_missing(each, "hi")) == ("hi", {})
 
 
 async def test_a_server_of_an_agent_below_is_missing_like_any_other(tmp_path: Path) -> None:
@@ -108,12 +101,12 @@ async def test_a_server_of_an_agent_below_is_missing_like_any_other(tmp_path: Pa
         await right.stop()
         write_project(tmp_path, {"one": FAMILY}, config=entries(left, right))
         async with running(tmp_path) as fleet, client(fleet, "one") as one:
-            text, missing = await answer(one, say("left"))
+            text, missing = await answer_and_missing(one, tool_call("left__say", text="x"))
             assert "left:x" in text
             assert missing == {"right": "cannot be reached"}
             await right.start()
             # It is tried again before each run.
-            await poll(lambda: answer(one, "hi"), lambda given: not given[1])
+            await poll(lambda: answer_and_missing(one, "hi"), lambda given: not given[1])
 
 
 @pytest.mark.slow
@@ -123,11 +116,11 @@ async def test_a_new_version_of_a_degraded_agent_answers_and_connects_what_retur
         await right.stop()
         write_project(tmp_path, {"one": agent_module("one", ("left", "right"))}, config=entries(left, right))
         async with running(tmp_path, watch=True, pace=PACE) as fleet, client(fleet, "one") as one:
-            assert (await answer(one, "hi"))[1] == {"right": "cannot be reached"}
+            assert (await answer_and_missing(one, "hi"))[1] == {"right": "cannot be reached"}
             module = tmp_path / "agents" / "one.py"
             module.write_text(module.read_text().replace("You are one.", "You are another."))
             await until(lambda: shown(fleet).version == 2, timeout=60)
-            assert (await answer(one, "hi")) == ("hi", {"right": "cannot be reached"})
+            assert (await answer_and_missing(one, "hi")) == ("hi", {"right": "cannot be reached"})
             topology = yaml.safe_load((tmp_path / "agents.yaml").read_text())
             topology["agents"]["one"]["servers"] = {"right": {"required": True}}
             (tmp_path / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False))
@@ -157,12 +150,12 @@ async def main() -> None: ...
         script = "rules: [{say: fine}]"
         offline_project(tmp_path, {"one": instructed}, script, config=entries(left, right))
         async with running(tmp_path) as fleet, client(fleet, "one") as one:
-            assert await answer(one, "hi") == ("fine", {"right": "cannot be reached"})
+            assert await answer_and_missing(one, "hi") == ("fine", {"right": "cannot be reached"})
             told = str(model_record(fleet).requests[-1])
             assert "Ask left nicely." in told and "Ask right nicely." not in told
             await right.start()
             # It is tried again before each run.
-            await poll(lambda: answer(one, "hi"), lambda given: not given[1])
+            await poll(lambda: answer_and_missing(one, "hi"), lambda given: not given[1])
             told = str(model_record(fleet).requests[-1])
             assert "Ask left nicely." in told and "Ask right nicely." in told
             assert "right__say" in told

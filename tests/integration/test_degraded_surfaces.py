@@ -1,14 +1,13 @@
 """What callers of the REST API and of `pallas chat` hear of servers that an agent has to do without."""
 
 import asyncio
-import json
 import os
 from pathlib import Path
 
 import httpx2
 import pytest
 from support import pallas_process
-from support.live import agent_module, running, write_project
+from support.live import agent_module, running, tool_call, write_project
 from support.outages import outages
 
 
@@ -36,7 +35,7 @@ async def test_rest_and_chat_answer_without_a_server_and_name_it(tmp_path: Path)
             tmp_path, {"one": agent_module("one", ("left", "right"))}, config={"mcp": {"servers": entries}}
         )
         await right.stop()
-        message = f"***CALL_TOOL left__say {json.dumps({'text': 'x'})}"
+        message = tool_call("left__say", text="x")
         async with running(tmp_path, database="memory") as fleet:
             path = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/agents/one/chat"
             async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:

@@ -122,7 +122,7 @@ def version(agent: str) -> Callable[[Saves], Awaitable[int]]:
     return seen
 
 
-def answer(agent: str, message: str = "hello") -> Callable[[Saves], Awaitable[str]]:
+def answers(agent: str, message: str = "hello") -> Callable[[Saves], Awaitable[str]]:
     """Sees what the agent answers over MCP."""
 
     async def seen(saves: Saves) -> str:
@@ -237,24 +237,24 @@ CASES = {
     "restart": Case("crashing", {"restart": "never"}, after_a_crash, "error"),
     "unfinished_calls": Case("plain", {"unfinished_calls": {"echo__*": "repeat"}}, policy, "repeat"),
     "tools": Case("plain", {"tools": {"deny": ["echo__*"]}}, resource("plain", "toolRules"), NEWER),
-    "env": Case("apart", {"env": {"GREETING": "servus"}}, answer("apart", TOLD), f"{TOLD}\n\nservus"),
+    "env": Case("apart", {"env": {"GREETING": "servus"}}, answers("apart", TOLD), f"{TOLD}\n\nservus"),
     "auth": Case("guarded", {"auth": "off"}, unauthorised, False),
     "model_capabilities": Case("plain", {"model_capabilities": {"vision": True}}, vision, True),
     "capabilities": Case("hand", {"capabilities": ["sums"]}, resource("hand", "capabilities"), ["sums"]),
     "examples": Case(
-        "third", {"examples": ["Count the apples."]}, answer("sorting", "Count the apples."), "three"
+        "third", {"examples": ["Count the apples."]}, answers("sorting", "Count the apples."), "three"
     ),
-    "worker": Case("work", {"env": {"GREETING": "servus"}}, answer("work"), "servus"),
+    "worker": Case("work", {"env": {"GREETING": "servus"}}, answers("work"), "servus"),
     "remote": Case("far", {"headers": {"x-team": "blue"}}, version("far"), NEWER),
-    "handler": Case("hand", {"handler": "answers:two"}, answer("hand"), "two"),
-    "router": Case("front", {"agents": ["third"], "fallback": "third"}, answer("front"), "three"),
+    "handler": Case("hand", {"handler": "answers:two"}, answers("hand"), "two"),
+    "router": Case("front", {"agents": ["third"], "fallback": "third"}, answers("front"), "three"),
     "providers": Case(
         "choosing",
         {"providers": [*MODELS, THIRD]},
         version("choosing"),
         NEWER,
     ),
-    "default_provider": Case("choosing", {"default_provider": "b"}, answer("choosing"), NEWER),
+    "default_provider": Case("choosing", {"default_provider": "b"}, answers("choosing"), NEWER),
     "required": Case("plain", {"servers": {"echo": {"required": True}}}, version("plain"), NEWER),
     "limits": Case("plain", {"limits": {"per_run": {"steps": 7}}}, allowed, [7]),
 }

@@ -11,7 +11,7 @@ import pytest_asyncio
 from mcp import Client
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from support.live import ECHO, MODERN_FIRST, agent_module, client, running, write_project
+from support.live import ECHO, MODERN_FIRST, agent_module, client, running, tool_call, write_project
 from support.outages import Outage, outages
 from support.waiting import poll, until
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 def calls(server: str, tool: str = "say", text: str = "x") -> str:
     """What makes the passthrough model call the tool."""
-    return f"***CALL_TOOL {server}__{tool} {json.dumps({'text': text})}"
+    return tool_call(f"{server}__{tool}", text=text)
 
 
 async def ask(connected: Client, message: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.live import ERAS, ask, client, running
+from support.live import ERAS, ask, ask_agent, client, running
 from support.ports import free_ports
 from support.waiting import until
 
@@ -30,7 +30,6 @@ from pallas.model import (
     FaultType,
     Notice,
     Reloaded,
-    RunRequest,
 )
 
 LOWER = '''
@@ -103,11 +102,6 @@ async def bare(root: Path, **more: Any) -> AsyncIterator[Fleet]:
         os.chdir(before)
 
 
-async def answer(fleet: Fleet, agent: str, text: str = "Hi") -> str:
-    """What an agent answers."""
-    return (await fleet.kernel.run(RunRequest(agent, text))).text
-
-
 def notices(fleet: Fleet) -> list[str]:
     """What was told so far."""
     return [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
@@ -130,8 +124,8 @@ async def test_a_function_a_class_and_an_object_of_the_project_answer_over_mcp(t
         for era in ERAS:
             async with client(fleet, "low", era=era) as caller:
                 assert await ask(caller, "HELLO") == "hello"
-        assert [await answer(fleet, "counter") for _ in range(2)] == ["1", "2"]
-        assert await answer(fleet, "counted") == "1"
+        assert [await ask_agent(fleet, "counter", "Hi") for _ in range(2)] == ["1", "2"]
+        assert await ask_agent(fleet, "counted", "Hi") == "1"
         low = fleet.agents[0].executor
         assert low is not None
         assert (low.info.defined, low.info.files) == ("lower.py:7", ("helper.py", "lower.py"))
@@ -161,22 +155,22 @@ async def test_a_changed_file_of_a_handler_is_its_next_version(tmp_path: Path) -
     async with running(root, watch=True) as fleet:
         fleet.register(Upper())
         await until(lambda: any(each.name == "upper" for each in fleet.agents))
-        assert await answer(fleet, "low") == "hi"
+        assert await ask_agent(fleet, "low", "Hi") == "hi"
         mark = fleet.hub.seq
         (root / "helper.py").write_text("def shown(text):\n    return text.lower() + '!'\n")
         await until(lambda: "low" in _reloaded(fleet, mark))
-        assert await answer(fleet, "low") == "hi!"
+        assert await ask_agent(fleet, "low", "Hi") == "hi!"
         mark = fleet.hub.seq
         (root / "helper.py").write_text("def shown(text):\n    return text.lower() +\n")
         await until(lambda: _reloaded(fleet, mark).get("low") == "failed")
-        assert await answer(fleet, "low") == "hi!"
+        assert await ask_agent(fleet, "low", "Hi") == "hi!"
         # One that was registered is none of the files' business.
         mark = fleet.hub.seq
         entries = yaml.safe_load((root / "agents.yaml").read_text())
         del entries["agents"]["other"]
         (root / "agents.yaml").write_text(yaml.safe_dump(entries, sort_keys=False))
         await until(lambda: {each.name for each in fleet.agents} == {"low", "upper"})
-        assert await answer(fleet, "upper") == "HI"
+        assert await ask_agent(fleet, "upper", "Hi") == "HI"
         assert "upper" not in _reloaded(fleet, mark)
 
 
@@ -223,7 +217,7 @@ async def test_the_page_begins_with_a_handler_that_works(tmp_path: Path) -> None
     entry = re.sub(r", port: \d+", "", entry)
     (root / "agents.yaml").write_text(f"name: test\nport: {free_ports(1)[0]}\n{entry}")
     async with running(root) as fleet:
-        assert await answer(fleet, "upper", "hello") == "HELLO"
+        assert await ask_agent(fleet, "upper", "hello") == "HELLO"
         assert fleet.agents[0].snapshot().capabilities == ("shouting",)
 
 
@@ -232,7 +226,7 @@ async def test_what_is_registered_is_seen_by_the_next_call(tmp_path: Path) -> No
     async with bare(tmp_path) as fleet:
         fleet.register(Upper(), capabilities=("loud",))
         await fleet.start()
-        assert await answer(fleet, "upper") == "HI"
+        assert await ask_agent(fleet, "upper", "Hi") == "HI"
         directory = fleet.surfaces.directory
         assert [each.id for each in directory.infos(ANONYMOUS)] == ["upper"]
 
@@ -243,7 +237,7 @@ async def test_what_is_registered_is_seen_by_the_next_call(tmp_path: Path) -> No
 
         await fleet.register(Later("late"))
         assert directory.resolve("later", ANONYMOUS) == "later"
-        assert await answer(fleet, "later") == "late"
+        assert await ask_agent(fleet, "later", "Hi") == "late"
         assert [each.id for each in directory.infos(ANONYMOUS, "shouting")] == ["later"]
         assert [each.id for each in directory.infos(ANONYMOUS, "loud")] == ["upper"]
         async with client(fleet, "later") as caller:
@@ -251,7 +245,7 @@ async def test_what_is_registered_is_seen_by_the_next_call(tmp_path: Path) -> No
         await fleet.unregister("later")
         assert [each.id for each in directory.infos(ANONYMOUS)] == ["upper"]
         with pytest.raises(Fault, match="Agent not found: later"):
-            await answer(fleet, "later")
+            await ask_agent(fleet, "later", "Hi")
 
 
 async def test_the_default_agent_is_used_though_it_was_registered_second(tmp_path: Path) -> None:
@@ -274,10 +268,10 @@ async def test_a_handler_stands_before_a_worker_of_its_id_until_it_is_taken_out(
     async with bare(tmp_path) as fleet:
         fleet.register_worker("upper", program)
         await fleet.start()
-        assert await answer(fleet, "upper") == "1:Hi"
+        assert await ask_agent(fleet, "upper", "Hi") == "1:Hi"
         assert shadows(fleet, "upper") == ()
         await fleet.register(Upper())
-        assert await answer(fleet, "upper") == "HI"
+        assert await ask_agent(fleet, "upper", "Hi") == "HI"
         assert [each.id for each in fleet.surfaces.directory.infos(ANONYMOUS)] == ["upper"]
         assert shadows(fleet, "upper") == ("worker",)
         told = [text for text in notices(fleet) if "more than once" in text]
@@ -286,7 +280,7 @@ async def test_a_handler_stands_before_a_worker_of_its_id_until_it_is_taken_out(
             "program, which waits"
         ]
         await fleet.unregister("upper")
-        assert await answer(fleet, "upper") == "1:Hi"
+        assert await ask_agent(fleet, "upper", "Hi") == "1:Hi"
         assert shadows(fleet, "upper") == ()
 
 
@@ -297,15 +291,15 @@ async def test_a_file_that_declares_a_registered_id_goes_first_until_it_lets_go_
     both["agents"]["upper"] = {"kind": "handler", "handler": "lower:answer"}
     async with running(root, watch=True) as fleet:
         await fleet.register(Upper())
-        assert await answer(fleet, "upper") == "HI"
+        assert await ask_agent(fleet, "upper", "Hi") == "HI"
         (root / "agents.yaml").write_text(yaml.safe_dump(both, sort_keys=False))
         await until(lambda: fleet.project.agents["upper"].where.file == "agents.yaml")
         await until(lambda: fleet.agents[-1].config.where.file == "agents.yaml")
-        assert await answer(fleet, "upper") == "hi"
+        assert await ask_agent(fleet, "upper", "Hi") == "hi"
         assert any("upper is there more than once" in text for text in notices(fleet))
         (root / "agents.yaml").write_text(alone)
         await until(lambda: fleet.agents[-1].config.where.file == "code")
-        assert await answer(fleet, "upper") == "HI"
+        assert await ask_agent(fleet, "upper", "Hi") == "HI"
         assert "upper is there only once again" in notices(fleet)
 
 
@@ -330,7 +324,7 @@ async def test_what_is_saved_before_the_watch_of_the_files_began_is_applied(
         started.set()
         await until(lambda: len(fleet.agents) == 2)
         await until(lambda: fleet.agents[-1].state is AgentState.READY)
-        assert await answer(fleet, "upper", "HI") == "hi"
+        assert await ask_agent(fleet, "upper", "HI") == "hi"
 
 
 async def test_who_registers_an_id_twice_is_refused_unless_it_replaces(tmp_path: Path) -> None:
@@ -340,9 +334,9 @@ async def test_who_registers_an_id_twice_is_refused_unless_it_replaces(tmp_path:
         with pytest.raises(Fault, match="upper is there in this process already") as fault:
             fleet.register(Upper("two"))
         assert fault.value.type is FaultType.CONFIG
-        assert await answer(fleet, "upper") == "one"
+        assert await ask_agent(fleet, "upper", "Hi") == "one"
         await fleet.register(Upper("two"), replace=True)
-        assert await answer(fleet, "upper") == "two"
+        assert await ask_agent(fleet, "upper", "Hi") == "two"
         before = fleet.agents[0].url
 
         class Low(Upper):
@@ -351,10 +345,10 @@ async def test_who_registers_an_id_twice_is_refused_unless_it_replaces(tmp_path:
         with pytest.raises(Fault, match=r"already \(agents\.yaml:4\)"):
             fleet.register(Low())
         await fleet.register(Low("instead"), replace=True)
-        assert await answer(fleet, "low") == "instead"
+        assert await ask_agent(fleet, "low", "Hi") == "instead"
         assert (fleet.agents[0].name, fleet.agents[0].url) == ("low", before)
         await fleet.unregister("low")
-        assert await answer(fleet, "low", "HI") == "hi"
+        assert await ask_agent(fleet, "low", "HI") == "hi"
         with pytest.raises(Fault, match="low is not registered"):
             fleet.unregister("low")
 
@@ -473,7 +467,7 @@ async def test_a_registration_that_comes_to_nothing_says_so_and_the_fleet_goes_o
         broken = WorkerConfig(("python", "-c", "raise SystemExit('no licence')"), tmp_path)
         with pytest.raises(Fault, match=r"^lost cannot answer: "):
             await fleet.register_worker("lost", broken)
-        assert await answer(fleet, "upper") == "HI"
+        assert await ask_agent(fleet, "upper", "Hi") == "HI"
         heard: list[Event] = list(fleet.hub.since(0).events)
         assert any(getattr(event, "agent", "") == "lost" for event in heard)
         await fleet.unregister("lost")

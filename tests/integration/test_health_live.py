@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from support.dials import Dials, dials
 from support.fake_downstreams import FakeDownstream, serving, status
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import ERAS, agent_module, ask, client, running, tool_call, write_project
 from support.ports import free_ports
 from support.waiting import until
 
@@ -257,7 +257,7 @@ async def test_a_missed_probe_is_told_to_who_asks_and_changes_nothing_until_it_i
 
 def call(tool: str) -> str:
     """What makes the passthrough model call a tool of the shop."""
-    return f'***CALL_TOOL shop__{tool} {{"text": "x"}}'
+    return tool_call(f"shop__{tool}", text="x")
 
 
 @pytest.mark.parametrize("down", ["modern", "handshake"])

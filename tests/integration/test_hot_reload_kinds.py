@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 import yaml
-from support.live import all_ready, running
+from support.live import all_ready, ask_agent, running
 from support.ports import free_ports
 from support.reloading import Saves
 from support.waiting import until
@@ -61,19 +61,14 @@ async def concerned(saves: Saves, change: Callable[[dict[str, Any]], None], *nam
     return {name for name in now if now[name] != before.get(name)}
 
 
-async def answer(saves: Saves, agent: str, text: str) -> str:
-    result = await saves.fleet.kernel.run(RunRequest(agent, text))
-    return result.text
-
-
 async def test_a_router_that_names_others_is_exchanged_alone(saves: Saves) -> None:
-    assert await answer(saves, "front", "count to two") == "one"
+    assert await ask_agent(saves.fleet, "front", "count to two") == "one"
 
     def change(entries: dict[str, Any]) -> None:
         entries["agents"]["front"]["agents"] = ["one", "two"]
 
     assert await concerned(saves, change, "front") == {"front"}
-    assert await answer(saves, "front", "count to two") == "two"
+    assert await ask_agent(saves.fleet, "front", "count to two") == "two"
 
 
 async def test_another_object_for_a_handler_and_other_examples_make_a_version(saves: Saves) -> None:
@@ -81,7 +76,7 @@ async def test_another_object_for_a_handler_and_other_examples_make_a_version(sa
         entries["agents"]["two"]["handler"] = "answers:one"
 
     assert await concerned(saves, other, "two") == {"two"}
-    assert await answer(saves, "two", "hello") == "one"
+    assert await ask_agent(saves.fleet, "two", "hello") == "one"
 
     def examples(entries: dict[str, Any]) -> None:
         entries["agents"]["two"] |= {"examples": ["sing a song"], "capabilities": ["singing"]}
@@ -95,7 +90,7 @@ async def test_code_of_a_handler_and_of_a_worker_concerns_those_that_run_it(save
     before = saves.versions()
     saves.write("answers.py", ANSWERS.replace('"one"', '"uno"'))
     await until(lambda: all(saves.versions()[name] > before[name] for name in ("one", "two")))
-    assert await answer(saves, "one", "hello") == "uno"
+    assert await ask_agent(saves.fleet, "one", "hello") == "uno"
     assert saves.versions()["program"] == before["program"]
     saves.write("worker.py", WORKER.replace("VERSION", "another"))
     await until(lambda: saves.versions()["program"] > before["program"])

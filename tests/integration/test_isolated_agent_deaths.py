@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from support.live import agent_module, ask, client, running, write_project
+from support.live import agent_module, ask, client, running, tool_call, write_project
 from support.pallas_process import below
 from support.waiting import until
 
@@ -145,12 +145,6 @@ def project(root: Path, **agents: str | None) -> Path:
     )
 
 
-def call(tool: str, **arguments: Any) -> str:
-    import json
-
-    return f"***CALL_TOOL {tool} {json.dumps(arguments)}"
-
-
 class Heard:
     """What an executor's runs said."""
 
@@ -236,9 +230,9 @@ async def test_all_runs_in_flight_are_told_how_it_ended_and_nothing_is_left(
     async with frail(tmp_path) as (executor, heard):
         pids = [each.pid for each in started()]
         assert executor.pid in pids
-        others = [run(executor, heard, call("echo__slow", text="x")) for _ in range(2)]
+        others = [run(executor, heard, tool_call("echo__slow", text="x")) for _ in range(2)]
         await until(heard.started("slow", 2))
-        runs = [run(executor, heard, call("die", how=how)), *others]
+        runs = [run(executor, heard, tool_call("die", how=how)), *others]
         for each in runs:
             with pytest.raises(Fault) as caught:
                 await asyncio.wait_for(each, 90)
@@ -262,7 +256,7 @@ async def test_want_of_memory_is_that_process_s_alone(tmp_path: Path) -> None:
         with pytest.raises(Fault, match=r"its process (ran out of memory|ended)") as caught:
             # What an answer needs may be found in gaps: then the next one has fewer.
             for size in (30_000_000, *[0] * 20):
-                await asyncio.wait_for(run(executor, heard, call("hog", size=size)), 90)
+                await asyncio.wait_for(run(executor, heard, tool_call("hog", size=size)), 90)
         assert caught.value.retryable
         await until(lambda: heard.failed)
 
@@ -270,7 +264,7 @@ async def test_want_of_memory_is_that_process_s_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_whatever_an_agent_started_ends_with_it(tmp_path: Path) -> None:
     async with frail(tmp_path) as (executor, heard):
-        result = await run(executor, heard, call("leave_behind"))
+        result = await run(executor, heard, tool_call("leave_behind"))
         pids = [int(word) for word in re.findall(r"\d+", result.texts[-1])]
         assert len(pids) == 2
         assert all(map(alive, pids))
@@ -285,9 +279,9 @@ async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs
 ) -> None:
     monkeypatch.setattr(process_executor, "CANCEL_TIMEOUT_S", 0.5)
     async with frail(tmp_path) as (executor, heard):
-        other = run(executor, heard, call("echo__slow", text="x"))
+        other = run(executor, heard, tool_call("echo__slow", text="x"))
         await until(heard.started("slow"))
-        blocked = run(executor, heard, call("block", seconds=600))
+        blocked = run(executor, heard, tool_call("block", seconds=600))
         await until((tmp_path / "blocked").exists)
         blocked.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -304,7 +298,7 @@ async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
     caplog.set_level(logging.INFO)
     root = project(tmp_path, sturdy=None)
     async with running(root) as fleet, client(fleet, "frail") as asking, client(fleet, "sturdy") as other:
-        blocked = asyncio.create_task(ask(asking, call("block", seconds=600)))
+        blocked = asyncio.create_task(ask(asking, tool_call("block", seconds=600)))
         events = lambda: fleet.hub.since(0, 20_000).events  # noqa: E731
         first = await until(lambda: [e for e in events() if isinstance(e, ToolEvent)])
         await until((tmp_path / "blocked").exists)
@@ -405,7 +399,7 @@ async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path, started: Sta
     heard = Heard()
     await blocked.load()
     await blocked.start()
-    asked = run(blocked, heard, call("block", seconds=600))
+    asked = run(blocked, heard, tool_call("block", seconds=600))
     await until((tmp_path / "blocked").exists)
     # One that does not react is not waited for, by a patient caller either.
     async with asyncio.timeout(120):
@@ -437,7 +431,7 @@ class TestOneThatLives:
         pid = executor.pid
         for _ in range(3):
             heard.events.clear()
-            slow = run(executor, heard, call("echo__slow", text="x"), lease="cancelled")
+            slow = run(executor, heard, tool_call("echo__slow", text="x"), lease="cancelled")
             await until(heard.started("slow"))
             slow.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, agent_module, client, running
+from support.live import ERAS, agent_module, client, run_agent, running
 from support.offline import model_record, offline_project
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
 from pallas.limits.limit_reached import LimitReached
-from pallas.model import Fault, LoopStopped, Principal, RunRequest, RunStarted, Step
+from pallas.model import Fault, LoopStopped, Principal, RunStarted, Step
 
 WRITTEN = "word " * 400
 SCRIPT = f"""
@@ -47,10 +47,6 @@ def project(root: Path, limits: dict[str, Any], **more: Any) -> Path:
     return offline_project(root, {"desk": None, "writer": None}, SCRIPT, keys=keys, top=top, **more)
 
 
-async def ask(fleet: Fleet, text: str, agent: str = "desk", **more: Any) -> Any:
-    return await fleet.kernel.run(RunRequest(agent=agent, text=text, **more))
-
-
 async def model_steps(fleet: Fleet) -> list[Step]:
     runs = [event.run_id for event in fleet.hub.since(0).events if isinstance(event, RunStarted)]
     found = [step for run in runs for step in await fleet.kernel.step_reader.list(run)]
@@ -64,7 +60,7 @@ def tokens_of(steps: list[Step]) -> list[int]:
 async def test_twenty_agents_at_once_exceed_a_limit_by_one_question_at_most(tmp_path: Path) -> None:
     limit = 5_000
     async with running(project(tmp_path, {"per_run": {"tokens": limit}})) as fleet:
-        result = await ask(fleet, "twenty")
+        result = await run_agent(fleet, "desk", "twenty")
         assert result.stop_reason == "limit"
         assert result.text.startswith("I ask twenty.")
         assert "[Stopped: the limit limits.per_run.tokens (agents.yaml:" in result.text
@@ -110,19 +106,19 @@ async def test_an_agent_gets_what_remains_of_the_limits_of_the_runs_above_it(
     desk = {"limits": {"per_run": {"steps": 2}}, "isolation": isolation}
     writer = {"limits": {"per_run": {"steps": 50}}, "isolation": isolation}
     async with running(project(tmp_path, {}, desk=desk, writer=writer)) as fleet:
-        result = await ask(fleet, "ask on")
+        result = await run_agent(fleet, "desk", "ask on")
         assert result.text.startswith("Let me see.\n\n[Stopped: the limit limits.per_run.steps (")
         assert result.stop_reason == "limit"
         assert len(model_record(fleet).requests) == 2
         meter = fleet.kernel.spending.of(result.run_id)
         assert meter is not None and meter.accounts[0].used.steps == 2
-        assert (await ask(fleet, "page 1", agent="writer")).text == WRITTEN
+        assert (await run_agent(fleet, "writer", "page 1")).text == WRITTEN
 
 
 async def test_money_is_counted_by_the_prices_of_the_project(tmp_path: Path) -> None:
     top = {"prices": {"*": {"input": 10.0, "output": 100.0}}}
     async with running(project(tmp_path, {"per_run": {"usd": 0.07}}, top=top)) as fleet:
-        result = await ask(fleet, "twenty")
+        result = await run_agent(fleet, "desk", "twenty")
         assert result.stop_reason == "limit"
         steps = await model_steps(fleet)
         costs = [(step.usage.input or 0) * 10_000 + (step.usage.output or 0) * 100_000 for step in steps]
@@ -134,12 +130,12 @@ async def test_money_is_counted_by_the_prices_of_the_project(tmp_path: Path) -> 
 
 async def test_models_without_a_price_are_refused_only_where_the_project_says_so(tmp_path: Path) -> None:
     async with running(project(tmp_path / "allow", {"per_run": {"usd": 0.07}})) as fleet:
-        assert (await ask(fleet, "hello")).text == "just hello"
+        assert (await run_agent(fleet, "desk", "hello")).text == "just hello"
     async with running(
         project(tmp_path / "refuse", {"per_run": {"usd": 0.07}, "unpriced": "refuse"})
     ) as fleet:
         with pytest.raises(Fault, match="the price of the model scripted is not known") as refused:
-            await ask(fleet, "hello")
+            await run_agent(fleet, "desk", "hello")
         assert isinstance(refused.value, LimitReached)
 
 
@@ -152,11 +148,11 @@ async def test_limits_of_a_day_count_for_each_caller_and_each_agent(tmp_path: Pa
         assert reached.data["limit"] == "per_caller.tokens_per_day"
         assert reached.retryable and 0 < reached.data["retry_after"] <= 86_400
         assert "this caller today used" in reached.message and "after midnight UTC" in reached.message
-        assert (await ask(fleet, "hello", principal=bob)).text == "just hello"
+        assert (await run_agent(fleet, "desk", "hello", principal=bob)).text == "just hello"
         reached = await until_limit(fleet, "page", "writer", Principal("token:eve"))
         assert reached.data["limit"] == "per_caller.tokens_per_day"  # one answer takes more than a caller has
         for each in ("may", "joe", "kim"):
-            await ask(fleet, "page", agent="writer", principal=Principal(f"token:{each}"))
+            await run_agent(fleet, "writer", "page", principal=Principal(f"token:{each}"))
         reached = await until_limit(fleet, "page", "writer", Principal("token:leo"))
         assert reached.data["limit"] == "per_agent.tokens_per_day"
         steps = tokens_of(await model_steps(fleet))
@@ -169,7 +165,7 @@ async def until_limit(fleet: Fleet, text: str, agent: str, principal: Principal)
     """The limit that this caller meets when it asks again and again."""
     for _ in range(100):
         try:
-            await ask(fleet, text, agent=agent, principal=principal)
+            await run_agent(fleet, agent, text, principal=principal)
         except LimitReached as reached:
             return reached
     raise AssertionError("no limit was met")
@@ -185,7 +181,7 @@ async def test_two_fleets_on_one_ledger_share_what_a_caller_has_in_a_day(tmp_pat
 
         async def page(number: int) -> int:
             try:
-                await ask((one, two)[number % 2], "page", agent="writer", principal=ann)
+                await run_agent((one, two)[number % 2], "writer", "page", principal=ann)
             except LimitReached:
                 return 0
             return 1
@@ -222,7 +218,7 @@ def over_mcp(root: Path, desk: dict[str, Any], **top: Any) -> Path:
 
 async def test_agents_that_are_asked_over_mcp_get_what_remains_too(tmp_path: Path) -> None:
     async with running(over_mcp(tmp_path, {"limits": {"per_run": {"steps": 2}}})) as fleet:
-        result = await ask(fleet, "go")
+        result = await run_agent(fleet, "desk", "go")
         assert result.text.startswith("I ask.\n\n[Stopped: the limit limits.per_run.steps (")
         assert len(model_record(fleet).requests) == 2
 
@@ -230,7 +226,7 @@ async def test_agents_that_are_asked_over_mcp_get_what_remains_too(tmp_path: Pat
 async def test_a_caller_pays_for_agents_that_are_asked_over_mcp(tmp_path: Path) -> None:
     limits = {"per_caller": {"tokens_per_day": 100_000}}
     async with running(over_mcp(tmp_path, {}, limits=limits)) as fleet:
-        await ask(fleet, "go", principal=Principal("token:ann"))
+        await run_agent(fleet, "desk", "go", principal=Principal("token:ann"))
         spent = tokens_of(await model_steps(fleet))
         assert len(spent) == 3
         accounts = {each.scope: each.used for each in await fleet.kernel.spending.list()}
@@ -250,8 +246,8 @@ rules:
         long = "word " * 120
         used = []
         for number in range(4):
-            result = await ask(
-                fleet, f"{number} {long}", conversation="a-conversation", new_conversation=not number
+            result = await run_agent(
+                fleet, "desk", f"{number} {long}", conversation="a-conversation", new_conversation=not number
             )
             assert result.stop_reason == "endTurn"
             used.append(fleet.kernel.spending.of(result.run_id).accounts[0].used.steps)
@@ -261,11 +257,11 @@ rules:
 
 async def test_the_workbench_reads_the_limits_of_a_run(tmp_path: Path) -> None:
     async with running(project(tmp_path, {"per_run": {"steps": 3}})) as fleet:
-        result = await ask(fleet, "hello")
+        result = await run_agent(fleet, "desk", "hello")
         (limit,) = await LocalPort(fleet).run_limits(result.run_id)
         assert (limit.key, limit.used, limit.left) == ("per_run.steps", 1, 2)
         assert await LocalPort(fleet).run_limits("another") == ()
-        stopped = await ask(fleet, "ask on")
+        stopped = await run_agent(fleet, "desk", "ask on")
         events = fleet.hub.since(0).events
         ends = [each for each in events if isinstance(each, LoopStopped)]  # the writer's too
         assert {(each.reason, each.limit) for each in ends} == {("limit", "per_run.steps")}

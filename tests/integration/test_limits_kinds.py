@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, agent_module, all_ready, client, running
+from support.live import ERAS, agent_module, all_ready, client, run_agent, running
 from support.offline import model_record, offline_project
 from support.ports import free_ports
 from support.remotes import with_remote
@@ -14,7 +14,6 @@ from support.workers import ACP, SIMPLE
 from pallas.fleet.fleet import Fleet
 from pallas.limits.limit_reached import LimitReached
 from pallas.limits.spending import RunMeter
-from pallas.model import RunRequest
 from pallas.model.spend_limits import SpendLimits
 
 HANDS = """
@@ -60,10 +59,6 @@ def handlers(root: Path, isolation: str, desk: dict[str, Any], asker: dict[str, 
     return offline_project(root, {"desk": None, "asker": None}, SCRIPT, keys=keys, files={"hands.py": HANDS})
 
 
-async def ask(fleet: Fleet, text: str, agent: str, **more: Any) -> Any:
-    return await fleet.kernel.run(RunRequest(agent=agent, text=text, **more))
-
-
 def meter(fleet: Fleet, run_id: str) -> RunMeter:
     assert fleet.kernel.spending is not None
     found = fleet.kernel.spending.of(run_id)
@@ -79,7 +74,7 @@ async def test_a_handler_is_told_which_limit_leaves_no_room_for_its_question(
     limits = {"limits": {"per_run": {"steps": 2}}}
     async with running(handlers(tmp_path, isolation, {}, limits)) as fleet:
         await until(lambda: all_ready(fleet))
-        result = await ask(fleet, '{"text": "why"}', "asker")
+        result = await run_agent(fleet, "asker", '{"text": "why"}')
         assert (
             "['just why 0', 'just why 1'] then per_run.steps: the limit limits.per_run.steps (" in result.text
         )
@@ -90,7 +85,7 @@ async def test_a_handler_gets_what_remains_of_the_limits_of_the_run_that_asks_it
     limits = {"limits": {"per_run": {"steps": 3}}}
     async with running(handlers(tmp_path, "none", limits, {})) as fleet:
         await until(lambda: all_ready(fleet))
-        result = await ask(fleet, "have it asked", "desk")
+        result = await run_agent(fleet, "desk", "have it asked")
         assert result.text.startswith(
             "I have it asked.\n\n[Stopped: the limit limits.per_run.steps (agents.yaml:"
         )
@@ -108,14 +103,14 @@ async def test_a_worker_is_charged_with_what_it_reports_and_not_asked_without_ro
     root = offline_project(tmp_path, {"coder": None}, SCRIPT, keys={"coder": entry}, top={"limits": day})
     async with running(root) as fleet:
         await until(lambda: all_ready(fleet))
-        result = await ask(fleet, "hi", "coder")
+        result = await run_agent(fleet, "coder", "hi")
         assert meter(fleet, result.run_id).accounts[0].used.tokens == 9
         assert meter(fleet, result.run_id).accounts[0].used.steps == 1
-        await ask(fleet, "hi", "coder")
+        await run_agent(fleet, "coder", "hi")
         with pytest.raises(LimitReached, match="this agent today used 18 tokens"):
-            await ask(fleet, "hi", "coder")
+            await run_agent(fleet, "coder", "hi")
         with pytest.raises(LimitReached, match="this question needs about"):
-            await ask(fleet, "a long question " * 20, "coder")
+            await run_agent(fleet, "coder", "a long question " * 20)
 
 
 async def test_a_remote_fleet_gets_what_remains_and_can_only_lower_it(tmp_path: Path) -> None:
@@ -139,7 +134,7 @@ rules:
         here = with_remote(tmp_path / "here", far.agents[0].url, limits={"per_run": {"steps": 1, "usd": 0.5}})
         async with running(here) as fleet:
             await until(lambda: all_ready(fleet))
-            result = await ask(fleet, "look", "far")
+            result = await run_agent(fleet, "far", "look")
             assert result.text.startswith(
                 "I look.\n\n[Stopped: the limit limits.per_run.steps (given by the caller)"
             )
@@ -148,8 +143,8 @@ rules:
             account = meter(fleet, result.run_id).accounts[0]
             assert account.used.steps == 1 and account.used.tokens > 0
         with pytest.raises(LimitReached, match="given by the caller"):
-            await ask(
-                far, "look", "scholar", limits=SpendLimits(tokens=1, places={"tokens": "given by the caller"})
+            await run_agent(
+                far, "scholar", "look", limits=SpendLimits(tokens=1, places={"tokens": "given by the caller"})
             )
 
 

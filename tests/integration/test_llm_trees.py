@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.backends import servers
-from support.live import agent_module, all_ready, running
+from support.live import agent_module, all_ready, ask_agent, running
 from support.offline import offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.llm import backend_request
-from pallas.model import BackendChosen, Event, Fault, RunRequest
+from pallas.model import BackendChosen, Event, Fault
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -87,22 +87,22 @@ async def stage(
             unlisten()
 
 
-async def say(fleet: Fleet, agent: str, conversation: str | None = None) -> str:
-    return (await fleet.kernel.run(RunRequest(agent, "hello", conversation=conversation))).text
-
-
 async def test_a_handler_has_one_budget_for_all_that_is_asked_for_it_through_models(stage: Any) -> None:
     # HC-33
     fleet, _, _ = stage
-    assert await say(fleet, "boss", "c1") == '5: {"text": "stopped at 200"}'
-    assert await say(fleet, "boss", "c1") == '1: {"text": "stopped at 200"}'  # over its runs as well
-    assert await say(fleet, "boss", "c2") == '5: {"text": "stopped at 200"}'
+    assert await ask_agent(fleet, "boss", "hello", conversation="c1") == '5: {"text": "stopped at 200"}'
+    assert (
+        await ask_agent(fleet, "boss", "hello", conversation="c1") == '1: {"text": "stopped at 200"}'
+    )  # over its runs as well
+    assert await ask_agent(fleet, "boss", "hello", conversation="c2") == '5: {"text": "stopped at 200"}'
 
 
 async def test_a_model_at_the_top_has_its_handlers_answer_each_call_anew(stage: Any) -> None:
     # HC-33
     fleet, _, _ = stage
-    assert [await say(fleet, "writer", "c3") for _ in range(6)] == ['{"text": "fine"}'] * 6
+    assert [await ask_agent(fleet, "writer", "hello", conversation="c3") for _ in range(6)] == [
+        '{"text": "fine"}'
+    ] * 6
 
 
 @pytest.mark.slow
@@ -115,9 +115,9 @@ async def test_a_backend_that_hangs_is_left_though_its_handlers_die_before_its_t
     both[0].does[:] = [asyncio.Event()]
     events.clear()
     with pytest.raises(Fault):
-        await say(fleet, "quick")
+        await ask_agent(fleet, "quick", "hello")
     await until(lambda: not both[0].active)
-    assert await say(fleet, "quick") == "fine"
+    assert await ask_agent(fleet, "quick", "hello") == "fine"
     ended = [
         (each.backend, each.outcome) for each in events if isinstance(each, BackendChosen) and each.outcome
     ]

@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from support.asked import ASKING, accepting, asked_client, url_of
 from support.curious_server import COMMAND
-from support.live import ERAS, agent_module, module_fleet, write_project
+from support.live import ERAS, agent_module, module_fleet, tool_call, write_project
 from support.ports import free_ports
 from support.served import text_of
 
@@ -87,7 +87,7 @@ def fleet(folder: Path) -> Path:
 
 def calling(tool: str, **arguments: Any) -> dict[str, Any]:
     """The message that has an agent call a tool."""
-    return {"message": f"***CALL_TOOL {tool} {json.dumps(arguments)}"}
+    return {"message": tool_call(tool, **arguments)}
 
 
 def told(result: Any) -> Any:

@@ -48,7 +48,7 @@ def scaffold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project(root)
 
 
-async def answer(root: Path) -> str:
+async def answer_to_hello(root: Path) -> str:
     async with running(root) as fleet:
         (found,) = fleet.agents
         assert all_ready(fleet)
@@ -65,7 +65,7 @@ async def test_the_scaffold_as_it_is_written_is_checked_and_starts(
     assert "mcp.servers.brave.url: url and command are both missing" in printed.err
     assert all(": warning: " in line for line in printed.err.splitlines())
     monkeypatch.setenv("FAST_AGENT_MODEL", "passthrough")
-    assert await answer(scaffold) == "hello"
+    assert await answer_to_hello(scaffold) == "hello"
 
 
 async def test_a_template_of_a_server_is_a_mistake_only_for_the_agent_that_uses_it(
@@ -74,7 +74,7 @@ async def test_a_template_of_a_server_is_a_mistake_only_for_the_agent_that_uses_
     (tmp_path / "fast-agent.secrets.yaml").write_text(TEMPLATE)
     (tmp_path / "agent.py").write_text(AGENT % "[]")
     project(tmp_path)
-    assert await answer(tmp_path) == "hello"
+    assert await answer_to_hello(tmp_path) == "hello"
     (tmp_path / "agent.py").write_text(AGENT % '["search"]')
     assert check(tmp_path) == 2
     use = "uses server search, which cannot be used (fast-agent.secrets.yaml:5: url: url and command are both"

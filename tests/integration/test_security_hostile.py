@@ -14,7 +14,7 @@ from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from mcp import MCPError
 from starlette.types import ASGIApp, Receive, Scope, Send
-from support.live import ERAS, agent_module, client, running, write_project
+from support.live import ERAS, agent_module, client, running, tool_call, write_project
 
 from pallas.surfaces.listener import Listener, bind
 from pallas.telemetry.log import close_logging, setup_logging
@@ -112,7 +112,7 @@ async def test_nothing_of_a_hostile_downstream_drives_a_terminal_or_adds_a_heade
             )
             async with running(root) as fleet, client(fleet, "desk", era=era) as desk:
                 for tool in TOOLS:
-                    message = f"***CALL_TOOL hostile__{tool} {{}}"
+                    message = tool_call(f"hostile__{tool}")
                     await desk.call_tool("send_message", {"message": message}, progress_callback=told)
                 health = await desk.call_tool("get_health", {})
                 events = [repr(event) for event in fleet.hub.since(0, 20_000).events]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.live import module_fleet
+from support.live import ask_agent, module_fleet
 from support.ports import free_ports
 
 from pallas.cli.init import init
@@ -50,7 +50,7 @@ async def test_its_first_handler_answers_and_refuses_what_does_not_fit(fleet: Fl
 
 async def test_its_second_asks_the_first(fleet: Fleet) -> None:
     asked = "<OfferRequest><product>lamp</product><price>10</price><quantity>2</quantity></OfferRequest>"
-    assert "2 x lamp: 20.00 EUR" in (await fleet.kernel.run(RunRequest("offers", asked))).text
+    assert "2 x lamp: 20.00 EUR" in await ask_agent(fleet, "offers", asked)
 
 
 async def test_the_model_has_it_for_a_tool(fleet: Fleet) -> None:

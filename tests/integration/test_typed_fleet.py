@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.bridged import refused, tell
-from support.live import ERAS, ask, client, module_fleet
+from support.live import ERAS, ask, ask_agent, client, module_fleet
 from support.project_modules import module_at
 from support.served import fault_in
 from support.typed import typed_project
@@ -226,11 +226,6 @@ def desk(fleet: Fleet) -> Any:
     return module
 
 
-async def say(fleet: Fleet, agent: str, text: str, **more: Any) -> str:
-    """The answer to a caller from outside, without the way there."""
-    return (await fleet.kernel.run(RunRequest(agent, text, **more))).text
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_message_goes_from_one_to_the_other_and_its_answer_back(
     fleet: Fleet, desk: Any, era: str
@@ -291,7 +286,7 @@ async def test_one_that_handles_as_many_messages_as_it_may_is_busy(fleet: Fleet,
         return next(each.availability for each in fleet.snapshot().agents if each.name == "holder")
 
     assert availability() == "ready"
-    runs = [asyncio.create_task(say(fleet, "holder", '{"name": "Ada"}')) for _ in range(5)]
+    runs = [asyncio.create_task(ask_agent(fleet, "holder", '{"name": "Ada"}')) for _ in range(5)]
     try:
         await until(lambda: len(desk.heard) == 5)
         assert availability() == "busy"
@@ -313,7 +308,7 @@ async def test_nothing_returned_is_an_empty_answer(fleet: Fleet, desk: Any, era:
 
 async def test_who_sends_to_itself_goes_on_in_its_frame_until_it_responds(fleet: Fleet, desk: Any) -> None:
     # HC-9
-    assert await say(fleet, "counter", '{"value": 3}') == '{"text": "counted"}'
+    assert await ask_agent(fleet, "counter", '{"value": 3}') == '{"text": "counted"}'
     told = [each[2] for each in desk.heard]
     assert [each[1].value for each in desk.heard] == [3, 2, 1, 0]
     assert [each.is_self_call for each in told] == [False, True, True, True]
@@ -323,11 +318,11 @@ async def test_who_sends_to_itself_goes_on_in_its_frame_until_it_responds(fleet:
 
 async def test_metadata_say_what_they_may(fleet: Fleet, desk: Any) -> None:
     # HC-8
-    told = json.loads(await say(fleet, "facts", '{"name": "Ann"}'))
+    told = json.loads(await ask_agent(fleet, "facts", '{"name": "Ann"}'))
     assert told["own_name"] is None
     assert (told["from_id"], told["is_self_call"], told["usage"]) == ("system.caller", False, "")
     assert str(uuid.UUID(told["thread_id"])) == told["thread_id"]
-    told = json.loads(await say(fleet, "knowing", '{"name": "Ann"}'))
+    told = json.loads(await ask_agent(fleet, "knowing", '{"name": "Ann"}'))
     assert told["own_name"] == "knowing"
     assert "shouter" in told["usage"]
     assert "Shout" in told["usage"]
@@ -335,7 +330,7 @@ async def test_metadata_say_what_they_may(fleet: Fleet, desk: Any) -> None:
 
 async def test_nobody_learns_of_others_than_the_last_hop_and_its_own_peers(fleet: Fleet, desk: Any) -> None:
     # HC-17, HC-20
-    told = json.loads(await say(fleet, "hop.one", '{"name": "Ann", "times": 2}'))
+    told = json.loads(await ask_agent(fleet, "hop.one", '{"name": "Ann", "times": 2}'))
     assert told["from_id"] == "hop.three"
     assert [each[0] for each in desk.heard] == [
         "hop.one",
@@ -380,7 +375,7 @@ async def test_twenty_conversations_with_one_agent_never_mix(fleet: Fleet, desk:
 async def test_a_conversation_has_the_same_thread_again_and_no_handle_tells_anothers(fleet: Fleet) -> None:
     # HC-25
     async def thread(agent: str, **more: Any) -> str:
-        found: str = json.loads(await say(fleet, agent, '{"name": "Ann"}', **more))["thread_id"]
+        found: str = json.loads(await ask_agent(fleet, agent, '{"name": "Ann"}', **more))["thread_id"]
         return found
 
     assert await thread("facts", conversation="mine") == await thread("facts", conversation="mine")
@@ -394,7 +389,7 @@ async def test_an_answer_of_a_class_that_the_caller_does_not_know_comes_as_its_s
     fleet: Fleet, desk: Any
 ) -> None:
     # HC-7
-    assert await say(fleet, "asker", '{"name": "Ann"}') == '{"text": "Unheard"}'
+    assert await ask_agent(fleet, "asker", '{"name": "Ann"}') == '{"text": "Unheard"}'
     came = desk.heard[-1][1]
     assert isinstance(came, module_at(fleet.project.root, "others").Unheard)
 
@@ -411,18 +406,18 @@ async def test_a_handler_that_fails_says_nothing_of_it_to_others(
     assert "just text" not in str(fault)
     (record,) = [each for each in caplog.records if each.exc_info and agent in each.getMessage()]
     assert "desk.py:" in record.getMessage()
-    error = json.loads(await say(fleet, "hurt", json.dumps({"name": agent})))
+    error = json.loads(await ask_agent(fleet, "hurt", json.dumps({"name": agent})))
     assert error["code"] == "upstream"
     assert "swordfish" not in str(error)
-    assert await say(fleet, "greeter", "Carl") == "HELLO CARL"
+    assert await ask_agent(fleet, "greeter", "Carl") == "HELLO CARL"
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled_and_its_caller_goes_on(fleet: Fleet) -> None:
     # HC-32
     with pytest.raises(Fault) as late:
-        await say(fleet, "sleeper", '{"name": "Ann"}')
+        await ask_agent(fleet, "sleeper", '{"name": "Ann"}')
     assert (late.value.type, late.value.retryable) == (FaultType.TIMEOUT, True)
-    error = json.loads(await say(fleet, "hurt", '{"name": "sleeper"}'))
+    error = json.loads(await ask_agent(fleet, "hurt", '{"name": "sleeper"}'))
     assert (error["code"], error["retry_allowed"]) == ("timeout", True)
 
 
@@ -440,13 +435,13 @@ async def test_what_cannot_be_a_handler_is_told_with_its_place_and_never_run(fle
         )
         assert said in agents[name].reason
         with pytest.raises(Fault):
-            await say(fleet, name, '{"name": "Ann"}')
+            await ask_agent(fleet, name, '{"name": "Ann"}')
     assert not desk.heard
     assert agents["greeter"].state is AgentState.READY
 
 
 async def test_those_that_share_a_name_are_all_asked(fleet: Fleet, desk: Any) -> None:
-    assert await say(fleet, "buyer", "Ann") == "prices prices.2"
+    assert await ask_agent(fleet, "buyer", "Ann") == "prices prices.2"
     back = [metadata for who, _, metadata in desk.heard if who == "buyer"]
     assert {each.from_id for each in back} == {"prices"}
     assert {each[0] for each in desk.heard} == {"prices", "prices.2", "buyer"}
@@ -454,7 +449,7 @@ async def test_those_that_share_a_name_are_all_asked(fleet: Fleet, desk: Any) ->
 
 async def test_pictures_are_refused(fleet: Fleet, desk: Any) -> None:
     with pytest.raises(Fault) as refused:
-        await say(fleet, "greeter", "Carl", images=(Image("aGk=", "image/png"),))
+        await ask_agent(fleet, "greeter", "Carl", images=(Image("aGk=", "image/png"),))
     assert "image" in refused.value.message
     assert not desk.heard
 

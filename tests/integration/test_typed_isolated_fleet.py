@@ -13,7 +13,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from support import pallas_process
-from support.live import ERAS, ask, client, running
+from support.live import ERAS, ask, ask_agent, client, running
 from support.processes import gone
 from support.served import fault_in
 from support.typed import typed_project
@@ -21,7 +21,7 @@ from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.messaging.handler_work import MessageTask
-from pallas.model import AgentState, Fault, FaultType, RunRequest
+from pallas.model import AgentState, Fault, FaultType
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -175,23 +175,25 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     await until(lambda: not below() - before)  # nothing is left of any of them
 
 
-async def say(fleet: Fleet, agent: str, what: str, text: str = "", number: int = 0, **more: Any) -> str:
+async def typed_answer(
+    fleet: Fleet, agent: str, what: str, text: str = "", number: int = 0, **more: Any
+) -> str:
     """The answer to a caller from outside."""
     order = json.dumps({"what": what, "text": text, "number": number})
     async with asyncio.timeout(60):
-        answer = (await fleet.kernel.run(RunRequest(agent, order, **more))).text
+        answer = await ask_agent(fleet, agent, order, **more)
     return str(json.loads(answer)["text"])
 
 
 async def fails(fleet: Fleet, agent: str, what: str, text: str = "") -> Fault:
     with pytest.raises(Fault) as caught:
-        await say(fleet, agent, what, text)
+        await typed_answer(fleet, agent, what, text)
     return caught.value
 
 
 async def test_only_one_of_them_is_in_the_fleets_process(fleet: Fleet) -> None:
-    assert await say(fleet, "near", "pid") == str(os.getpid())
-    far = await say(fleet, "far", "pid")
+    assert await typed_answer(fleet, "near", "pid") == str(os.getpid())
+    far = await typed_answer(fleet, "far", "pid")
     assert far != str(os.getpid())
     assert next(each for each in fleet.snapshot().agents if each.name == "far").pid == int(far)
 
@@ -212,14 +214,14 @@ async def test_a_caller_is_answered_and_told_what_is_no_message(fleet: Fleet, wh
 @BOTH
 async def test_peers_are_called_and_answer_with_classes_of_theirs(fleet: Fleet, who: str) -> None:
     # HC-3, HC-4, HC-7
-    assert await say(fleet, who, "call", "hey") == f"Loud(text='HEY', by='{who}')"
+    assert await typed_answer(fleet, who, "call", "hey") == f"Loud(text='HEY', by='{who}')"
 
 
 @BOTH
 async def test_metadata_say_what_they_may_and_no_more(fleet: Fleet, who: str) -> None:
     # HC-8
     thread = str(uuid.uuid4())
-    told = await say(fleet, who, "facts", conversation=thread)
+    told = await typed_answer(fleet, who, "facts", conversation=thread)
     assert told.startswith(f"['{thread}', 'system.caller', '{who}', False, ")
     assert "helper" in told
     assert "Complete ALL sub-tasks before responding" in told
@@ -231,14 +233,17 @@ async def test_metadata_say_what_they_may_and_no_more(fleet: Fleet, who: str) ->
 async def test_self_calls_stay_in_their_frame_with_what_it_keeps(fleet: Fleet, who: str) -> None:
     # HC-9, HC-18
     thread = str(uuid.uuid4())
-    assert await say(fleet, who, "count", number=3, conversation=thread) == f"4 True {thread} {who}"
-    assert await say(fleet, who, "count", number=0, conversation=thread) == f"1 False {thread} system.caller"
+    assert await typed_answer(fleet, who, "count", number=3, conversation=thread) == f"4 True {thread} {who}"
+    assert (
+        await typed_answer(fleet, who, "count", number=0, conversation=thread)
+        == f"1 False {thread} system.caller"
+    )
 
 
 @BOTH
 async def test_forged_names_do_not_travel(fleet: Fleet, who: str) -> None:
     # HC-11
-    assert await say(fleet, who, "forge", "hey") == f"Loud(text='HEY', by='{who}')"
+    assert await typed_answer(fleet, who, "forge", "hey") == f"Loud(text='HEY', by='{who}')"
 
 
 @BOTH
@@ -261,7 +266,7 @@ async def test_what_it_raises_is_told_however_odd_it_is(fleet: Fleet, who: str) 
     fault = await fails(fleet, who, "mute")
     assert fault.type is FaultType.UPSTREAM
     assert fault.message.replace(":", "") == f"{who} failed; the log has the details"
-    assert await say(fleet, who, "call", "hey") == f"Loud(text='HEY', by='{who}')"
+    assert await typed_answer(fleet, who, "call", "hey") == f"Loud(text='HEY', by='{who}')"
 
 
 @pytest.mark.parametrize("target", ["other", "nobody"])
@@ -271,7 +276,7 @@ async def test_who_is_no_peer_is_not_reached_and_the_thread_goes_on(
 ) -> None:
     # HC-12, HC-13, HC-14
     with caplog.at_level(logging.WARNING):
-        answers = await say(fleet, who, "stray", target)
+        answers = await typed_answer(fleet, who, "stray", target)
     assert answers == (
         "SystemError(code='routing', message='Message could not be delivered. Please verify your target and "
         f"try again.', retry_allowed=True); Loud(text='AND AGAIN', by='{who}')"
@@ -283,7 +288,7 @@ async def test_who_is_no_peer_is_not_reached_and_the_thread_goes_on(
 async def test_bytes_are_several_messages_under_the_same_rules(fleet: Fleet, who: str) -> None:
     # HC-21
     with pytest.warns(DeprecationWarning, match=f"{who} returns bytes"):
-        answers = await say(fleet, who, "bytes")
+        answers = await typed_answer(fleet, who, "bytes")
     assert f"Loud(text='ONE', by='{who}')" in answers
     assert "SystemError(code='routing'" in answers
 
@@ -296,7 +301,7 @@ async def test_failures_are_told_without_their_words(
     with caplog.at_level(logging.ERROR):
         fault = await fails(fleet, who, "raise")
         odd = await fails(fleet, who, "odd")
-        assert await say(fleet, who, "say") == "done"
+        assert await typed_answer(fleet, who, "say") == "done"
     assert (fault.type, odd.type) == (FaultType.UPSTREAM, FaultType.UPSTREAM)
     assert "failed; the log has the details" in fault.message
     assert "swordfish" not in json.dumps(fault.to_body())
@@ -323,7 +328,7 @@ async def test_one_that_never_lets_go_is_ended_and_its_caller_goes_on(
             overdue.append(lambda: tell(work))
 
     monkeypatch.setattr(MessageTask, "within", within)
-    asking = asyncio.create_task(say(fleet, "patient", "loop"))
+    asking = asyncio.create_task(typed_answer(fleet, "patient", "loop"))
     await until(lambda: process.cpu_times().user > idle + 0.2)
     overdue[0]()
     assert await asking == "timeout True back"
@@ -335,10 +340,10 @@ async def test_one_that_never_lets_go_is_ended_and_its_caller_goes_on(
 async def test_it_cannot_read_its_prompt_nor_what_its_fleet_knows(fleet: Fleet) -> None:
     # HC-36
     for secret in ("the inner prompt", "sk-of-the-environment"):
-        assert await say(fleet, "far", "search", secret[::-1]) == "0 False"
-    waiting = asyncio.create_task(say(fleet, "near", "wait", "what near was told"))
+        assert await typed_answer(fleet, "far", "search", secret[::-1]) == "0 False"
+    waiting = asyncio.create_task(typed_answer(fleet, "near", "wait", "what near was told"))
     await until(lambda: fleet.messaging.open_frames == 1)
-    assert await say(fleet, "far", "search", "what near was told"[::-1]) == "0 False"
+    assert await typed_answer(fleet, "far", "search", "what near was told"[::-1]) == "0 False"
     waiting.cancel()
     await asyncio.wait({waiting})
 
@@ -355,25 +360,25 @@ async def test_what_is_no_handler_is_refused_with_its_line_and_never_run(fleet: 
 
 @pytest.mark.slow
 async def test_one_that_is_killed_in_the_middle_fails_its_callers_and_comes_back(fleet: Fleet) -> None:
-    pid = int(await say(fleet, "far", "pid"))
+    pid = int(await typed_answer(fleet, "far", "pid"))
     waiting = [asyncio.create_task(fails(fleet, "far", "wait")) for _ in range(3)]
     await until(lambda: fleet.messaging.open_frames == 3)
-    await say(fleet, "far", "say")  # by now the others have begun
+    await typed_answer(fleet, "far", "say")  # by now the others have begun
     os.kill(pid, signal.SIGKILL)
     for fault in await asyncio.gather(*waiting):
         assert (fault.type, fault.retryable) == (FaultType.TRANSPORT, True)
         assert "SIGKILL" in fault.message
     far = next(each for each in fleet.agents if each.name == "far")
     await until(lambda: far.state is AgentState.READY and far.executor.pid not in (None, pid))
-    assert await say(fleet, "far", "call", "again") == "Loud(text='AGAIN', by='far')"
+    assert await typed_answer(fleet, "far", "call", "again") == "Loud(text='AGAIN', by='far')"
 
 
 async def test_a_caller_that_goes_away_ends_what_it_asked_for(fleet: Fleet) -> None:
-    pid = await say(fleet, "far", "pid")
-    waiting = asyncio.create_task(say(fleet, "far", "wait"))
+    pid = await typed_answer(fleet, "far", "pid")
+    waiting = asyncio.create_task(typed_answer(fleet, "far", "wait"))
     await until(lambda: fleet.messaging.open_frames == 1)
     waiting.cancel()
     await asyncio.wait({waiting})
     assert waiting.cancelled()
     await until(lambda: fleet.messaging.open_frames == 0)
-    assert await say(fleet, "far", "pid") == pid
+    assert await typed_answer(fleet, "far", "pid") == pid

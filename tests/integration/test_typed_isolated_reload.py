@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import running
+from support.live import ask_agent, running
 from support.processes import gone
 from support.reloading import Saves
 from support.typed import typed_project
 from support.waiting import until
-
-from pallas.fleet.fleet import Fleet
-from pallas.model import RunRequest
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -38,11 +35,6 @@ DESK = '''
 APART: dict[str, Any] = {"payload": "Order", "isolation": "process"}
 
 
-async def say(fleet: Fleet, what: str = "say") -> str:
-    async with asyncio.timeout(60):
-        return (await fleet.kernel.run(RunRequest("far", what))).text
-
-
 @pytest.mark.slow
 async def test_a_saved_file_is_a_new_process_and_a_mistake_in_it_is_told(tmp_path: Path) -> None:
     root = typed_project(tmp_path / "project", DESK, {"far": APART}, files={"words.py": "WORD = 'one'\n"})
@@ -51,14 +43,14 @@ async def test_a_saved_file_is_a_new_process_and_a_mistake_in_it_is_told(tmp_pat
         agent = next(each for each in fleet.agents if each.name == "far")
         first = agent.executor.pid
         assert first is not None
-        assert await say(fleet) == "one"
-        slow = asyncio.create_task(say(fleet, "wait"))
+        assert await ask_agent(fleet, "far", "say") == "one"
+        slow = asyncio.create_task(ask_agent(fleet, "far", "wait"))
         await until(lambda: fleet.messaging.open_frames == 1)
-        assert await say(fleet) == "one"  # the other one has begun
+        assert await ask_agent(fleet, "far", "say") == "one"  # the other one has begun
 
         saves.write("words.py", "WORD = 'two'\n")
         await until(lambda: saves.versions() == {"far": 2})
-        assert await say(fleet) == "two"
+        assert await ask_agent(fleet, "far", "say") == "two"
         assert agent.executor.pid != first
         (root / "go").touch()
         assert await slow == "one"
@@ -69,4 +61,4 @@ async def test_a_saved_file_is_a_new_process_and_a_mistake_in_it_is_told(tmp_pat
         told = await saves.outcome("far", mark)
         assert (told.outcome, told.place) == ("failed", "desk.py:1")
         assert agent.executor.pid == second
-        assert await say(fleet) == "two"
+        assert await ask_agent(fleet, "far", "say") == "two"

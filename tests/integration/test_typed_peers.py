@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, agent_module, ask, client, module_fleet
+from support.live import ERAS, agent_module, ask, ask_agent, client, module_fleet
 from support.ports import free_ports
 from support.project_modules import module_at
 from support.typed import typed_project
@@ -164,10 +164,6 @@ class Heard:
         ]
 
 
-async def say(fleet: Fleet, agent: str, text: str, **more: Any) -> str:
-    return (await fleet.kernel.run(RunRequest(agent, text, **more))).text
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_model_is_asked_and_its_answer_comes_back_as_text(fleet: Fleet, desk: Any, era: str) -> None:
     # UN-1
@@ -188,24 +184,24 @@ async def test_a_model_is_asked_and_its_answer_comes_back_as_text(fleet: Fleet, 
 
 
 async def test_who_takes_text_gets_it_or_the_json_of_a_message(fleet: Fleet) -> None:
-    assert await say(fleet, "writer", "plain/hello") == "plain had hello of anonymous"
-    assert await say(fleet, "writer", "front/hello") == "plain had hello of anonymous"
-    answer = json.loads(await say(fleet, "adder", '{"a": 1, "b": 2}'))["text"]
+    assert await ask_agent(fleet, "writer", "plain/hello") == "plain had hello of anonymous"
+    assert await ask_agent(fleet, "writer", "front/hello") == "plain had hello of anonymous"
+    answer = json.loads(await ask_agent(fleet, "adder", '{"a": 1, "b": 2}'))["text"]
     assert answer == 'plain had {"a": 1, "b": 2} of anonymous'
 
 
 @pytest.mark.parametrize("peer", ["poet/fall over", "kaput/please"])
 async def test_what_fails_below_is_told_without_its_words(fleet: Fleet, desk: Any, peer: str) -> None:
     # HC-22, UN-4
-    error = json.loads(await say(fleet, "writer", json.dumps({"about": peer})))
+    error = json.loads(await ask_agent(fleet, "writer", json.dumps({"about": peer})))
     assert error["code"] == "upstream"
     assert "swordfish" not in str(error)
     assert "swordfish" not in str(desk.heard)
-    assert await say(fleet, "writer", "plain/again") == "plain had again of anonymous"
+    assert await ask_agent(fleet, "writer", "plain/again") == "plain had again of anonymous"
 
 
 async def test_a_cancelled_run_cancels_whom_it_asked(fleet: Fleet, desk: Any) -> None:
-    run = asyncio.create_task(say(fleet, "writer", "holder/on"))
+    run = asyncio.create_task(ask_agent(fleet, "writer", "holder/on"))
     await until(lambda: desk.held)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -215,13 +211,13 @@ async def test_a_cancelled_run_cancels_whom_it_asked(fleet: Fleet, desk: Any) ->
 
 
 async def test_a_handler_that_is_stopped_ends_what_others_asked_of_it(fleet: Fleet, desk: Any) -> None:
-    run = asyncio.create_task(say(fleet, "asks", json.dumps({"about": "slow"})))
+    run = asyncio.create_task(ask_agent(fleet, "asks", json.dumps({"about": "slow"})))
     await until(lambda: desk.held)
     slow = next(each for each in fleet.agents if each.name == "slow")
     await slow.stop("stopped by hand", 0.1)
     assert not desk.held
     assert json.loads(await run)["code"] == "upstream"
-    refused = json.loads(await say(fleet, "asks", json.dumps({"about": "slow"})))
+    refused = json.loads(await ask_agent(fleet, "asks", json.dumps({"about": "slow"})))
     assert refused["code"] == "upstream"
     assert await slow.start()
 
@@ -251,27 +247,27 @@ async def test_a_principal_reaches_through_a_handler_only_whom_it_may_run(
     # HC-14
     allowed = {ANONYMOUS.id: set(ENTRIES) - {"hidden"}, "token:ada": set(ENTRIES)}
     monkeypatch.setattr(type(fleet.grants), "may_run", lambda self, who, name: name in allowed[who.id])
-    answer = await say(fleet, "writer", "hidden/hello", principal=Principal("token:ada"))
+    answer = await ask_agent(fleet, "writer", "hidden/hello", principal=Principal("token:ada"))
     assert answer == "plain had hello of token:ada"
-    refused = await say(fleet, "writer", '{"about": "hidden/hello"}')
-    absent = await say(fleet, "writer", '{"about": "nobody/hello"}')
+    refused = await ask_agent(fleet, "writer", '{"about": "hidden/hello"}')
+    absent = await ask_agent(fleet, "writer", '{"about": "nobody/hello"}')
     assert refused == absent
     assert json.loads(refused)["code"] == "routing"
 
 
 async def test_agents_that_ask_each_other_for_ever_end(fleet: Fleet) -> None:
     with pytest.raises(Fault) as deep:
-        await say(fleet, "plain", "hello", depth=MAX_DEPTH + 1)
+        await ask_agent(fleet, "plain", "hello", depth=MAX_DEPTH + 1)
     assert deep.value.type is FaultType.UPSTREAM
-    assert await say(fleet, "writer", "plain/hello", depth=MAX_DEPTH - 2, sender="adder")
+    assert await ask_agent(fleet, "writer", "plain/hello", depth=MAX_DEPTH - 2, sender="adder")
     refused = json.loads(
-        await say(fleet, "writer", '{"about": "plain/x"}', depth=MAX_DEPTH - 1, sender="adder")
+        await ask_agent(fleet, "writer", '{"about": "plain/x"}', depth=MAX_DEPTH - 1, sender="adder")
     )
     assert refused["code"] == "upstream"
 
 
 async def test_a_handler_that_an_agent_asks_knows_who_that_is(fleet: Fleet, desk: Any) -> None:
-    await say(fleet, "writer", "plain/hello", sender="poet", depth=1)
+    await ask_agent(fleet, "writer", "plain/hello", sender="poet", depth=1)
     assert desk.heard[0][1] == "poet"
 
 
@@ -294,12 +290,12 @@ async def test_what_models_used_for_handlers_is_what_the_run_used(fleet: Fleet) 
 
 
 async def test_a_draining_fleet_lets_in_what_its_runs_ask_for(fleet: Fleet, desk: Any) -> None:
-    run = asyncio.create_task(say(fleet, "writer", "plain/later"))
+    run = asyncio.create_task(ask_agent(fleet, "writer", "plain/later"))
     await until(lambda: desk.held)
     fleet.kernel.refuse()
     try:
         with pytest.raises(Fault, match="draining"):
-            await say(fleet, "writer", "plain/hello")
+            await ask_agent(fleet, "writer", "plain/hello")
         desk.holding.set()
         assert await run == "plain had later of anonymous"
     finally:

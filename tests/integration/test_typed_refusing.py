@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import module_fleet
+from support.live import ask_agent, module_fleet
 from support.typed import typed_project
 
 from pallas.fleet.fleet import Fleet
-from pallas.model import Fault, FaultType, RunRequest
+from pallas.model import Fault, FaultType
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -78,8 +78,8 @@ def fleet(folder: Path) -> Path:
     return typed_project(folder / "project", DESK, ENTRIES)
 
 
-async def say(fleet: Fleet, agent: str, **message: Any) -> str:
-    return str(json.loads((await fleet.kernel.run(RunRequest(agent, json.dumps(message)))).text)["text"])
+async def typed_answer(fleet: Fleet, agent: str, **message: Any) -> str:
+    return str(json.loads(await ask_agent(fleet, agent, json.dumps(message)))["text"])
 
 
 @pytest.mark.parametrize("who", ["near", "far"])
@@ -88,12 +88,12 @@ async def test_a_caller_is_told_that_the_class_refuses_it_and_the_log_why(
 ) -> None:
     # HC-2, HC-22
     with caplog.at_level(logging.WARNING), pytest.raises(Fault) as told:
-        await say(fleet, who, number=3)
+        await typed_answer(fleet, who, number=3)
     assert (told.value.type, told.value.retryable) == (FaultType.PROTOCOL, False)
     assert told.value.message == "Even does not take these values"
     (why,) = [each for each in caplog.records if "odd swordfish" in each.getMessage()]
     assert getattr(why, "agent", "") == who
-    assert await say(fleet, who, number=4) == "2"
+    assert await typed_answer(fleet, who, number=4) == "2"
 
 
 @pytest.mark.parametrize("who", ["asks", "away"])
@@ -101,21 +101,21 @@ async def test_a_caller_is_told_that_the_class_refuses_it_and_the_log_why(
 async def test_a_handler_is_told_so_by_whom_it_asked(fleet: Fleet, who: str, whom: str) -> None:
     # HC-2, HC-22
     words = "SystemError(code='validation', message='Even does not take these values', retry_allowed=True)"
-    assert await say(fleet, who, to=whom, number=3) == f"{whom} {words}"
-    assert await say(fleet, who, to=whom, number=4) == f"{whom} Text(text='2')"
+    assert await typed_answer(fleet, who, to=whom, number=3) == f"{whom} {words}"
+    assert await typed_answer(fleet, who, to=whom, number=4) == f"{whom} Text(text='2')"
 
 
 @pytest.mark.parametrize("who", ["asks", "away"])
 async def test_an_answer_that_its_class_does_not_take_again_is_a_document(fleet: Fleet, who: str) -> None:
     # HC-7
     document = "Document(tag='Signed', xml='<Signed><text>mine!</text></Signed>')"
-    assert await say(fleet, who, to="signs") == f"signs {document}"
+    assert await typed_answer(fleet, who, to="signs") == f"signs {document}"
 
 
 @pytest.mark.parametrize("who", ["asks", "away"])
 async def test_a_name_of_any_length_is_just_nobodys(fleet: Fleet, who: str) -> None:
     # HC-14
     pids = [each.executor.pid for each in fleet.agents if each.executor is not None]
-    told = await say(fleet, who, to="long")
+    told = await typed_answer(fleet, who, to="long")
     assert told.startswith("system SystemError(code='routing', message='Message could not be delivered.")
     assert [each.executor.pid for each in fleet.agents if each.executor is not None] == pids

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.live import all_ready, running
+from support.live import all_ready, ask_agent, running
 from support.reloading import Saves
 from support.typed import typed_project
 from support.waiting import until
 
-from pallas.model import Fault, RunFinished, RunRequest
+from pallas.model import Fault, RunFinished
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -118,13 +118,9 @@ async def saves(gate: Gate, tmp_path: Path) -> AsyncIterator[Saves]:
         yield Saves(fleet, root)
 
 
-async def ask(saves: Saves, agent: str, text: str) -> str:
-    return (await saves.fleet.kernel.run(RunRequest(agent, text))).text
-
-
 async def step(saves: Saves, left: int, *, wait: bool = False) -> str:
     """What the versions said that took one step each."""
-    answer = await ask(saves, "steps", json.dumps({"left": left, "wait": wait}))
+    answer = await ask_agent(saves.fleet, "steps", json.dumps({"left": left, "wait": wait}))
     said: str = json.loads(answer)["text"]
     return said
 
@@ -139,12 +135,12 @@ async def again(saves: Saves, change: Callable[[], None], *names: str) -> None:
 
 async def test_an_answer_comes_in_the_receivers_version_of_its_class(saves: Saves) -> None:
     # HC-7
-    assert await ask(saves, "front", "hello") == "one hello (mine)"
+    assert await ask_agent(saves.fleet, "front", "hello") == "one hello (mine)"
     versions = saves.versions()
     await again(saves, lambda: saves.write("back.py", BACK.replace("VERSION", "two")), "back")
     assert saves.versions()["front"] == versions["front"]
-    assert await ask(saves, "front", "hello") == "two hello (mine)"
-    assert await ask(saves, "back", '{"text": "you"}') == '{"text": "two you"}'
+    assert await ask_agent(saves.fleet, "front", "hello") == "two hello (mine)"
+    assert await ask_agent(saves.fleet, "back", '{"text": "you"}') == '{"text": "two you"}'
 
 
 async def test_a_message_under_way_is_finished_and_the_next_goes_to_the_new_version(
@@ -162,10 +158,10 @@ async def test_a_message_under_way_is_finished_and_the_next_goes_to_the_new_vers
 async def test_a_version_finishes_what_another_agents_run_asked_of_it(saves: Saves, gate: Gate) -> None:
     gate.opened.clear()
     gate.reached.clear()
-    run = asyncio.create_task(ask(saves, "front", "wait for me"))
+    run = asyncio.create_task(ask_agent(saves.fleet, "front", "wait for me"))
     await until(lambda: gate.reached)
     await again(saves, lambda: saves.write("back.py", BACK.replace("VERSION", "after")), "back")
-    assert await ask(saves, "front", "hello") == "after hello (mine)"
+    assert await ask_agent(saves.fleet, "front", "hello") == "after hello (mine)"
     assert not run.done()
     gate.opened.set()
     assert (await run).endswith(" wait for me (mine)")
@@ -184,10 +180,10 @@ async def test_peers_count_from_the_next_message_on_and_need_no_other_version(sa
     found = next(each for each in saves.fleet.agents if each.name == "front")
     await until(lambda: found.config.peers == ())
     with pytest.raises(Fault):  # its handler knows no SystemError: it has no text
-        await ask(saves, "front", "hello")
+        await ask_agent(saves.fleet, "front", "hello")
     saves.edit("agents.yaml", lambda entries: entries["agents"]["front"].update(peers=["back"]))
     await until(lambda: found.config.peers == ("back",))
-    assert (await ask(saves, "front", "hello")).endswith("hello (mine)")
+    assert (await ask_agent(saves.fleet, "front", "hello")).endswith("hello (mine)")
     assert saves.versions() == versions
 
 
@@ -197,8 +193,8 @@ async def test_a_changed_class_is_what_is_asked_for_from_then_on(saves: Saves) -
     )
     await again(saves, lambda: saves.write("shapes.py", changed), "front", "back")
     with pytest.raises(Fault, match="loud"):
-        await ask(saves, "back", '{"text": "you"}')
-    assert await ask(saves, "back", '{"text": "you", "loud": true}') == '{"text": "one you"}'
+        await ask_agent(saves.fleet, "back", '{"text": "you"}')
+    assert await ask_agent(saves.fleet, "back", '{"text": "you", "loud": true}') == '{"text": "one you"}'
     found = await saves.fleet.describe("front")
     assert found.payload is not None
     assert "loud" in json.loads(found.payload.input_schema)["required"]
@@ -236,7 +232,7 @@ async def test_no_message_is_lost_while_handlers_are_exchanged_under_traffic(sav
 
     async def caller(number: int) -> None:
         while not over:
-            said.append(await ask(saves, "front", f"{number}"))
+            said.append(await ask_agent(saves.fleet, "front", f"{number}"))
             await asyncio.sleep(0)
 
     finished: list[RunFinished] = []

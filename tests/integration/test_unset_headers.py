@@ -1,11 +1,10 @@
 """A server whose header refers to a variable that is not set: said by name, never called, no outage."""
 
-import json
 import logging
 from pathlib import Path
 
 import pytest
-from support.live import ERAS, agent_module, client, running, write_project
+from support.live import ERAS, agent_module, client, running, tool_call, write_project
 from support.outages import outages
 
 from pallas.model import HealthStatus
@@ -49,7 +48,7 @@ async def test_a_server_with_an_unset_variable_is_said_to_be_not_configured_and_
                 assert found.detail == WHY
                 for era in ERAS:
                     async with client(fleet, "one", era=era) as one:
-                        call = f"***CALL_TOOL left__say {json.dumps({'text': 'x'})}"
+                        call = tool_call("left__say", text="x")
                         result = await one.call_tool("send_message", {"message": call})
                         assert not result.is_error
                         assert "left:x" in result.content[0].text  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, ERAS, agent_module, ask, client, running, tool_call, write_project
 from support.offline import offline_project
 from support.recording import recording
 from support.waiting import until
@@ -70,8 +70,7 @@ async def test_no_credential_is_in_any_exchange(tmp_path: Path, era: str) -> Non
             ):
                 for server in ("rec", "keyed"):
                     # The passthrough model calls the tool with it, the tool says it back.
-                    said = json.dumps({"text": f"{BEARER} password={PASSWORD}"})
-                    message = f"***CALL_TOOL {server}__note {said}"
+                    message = tool_call(f"{server}__note", text=f"{BEARER} password={PASSWORD}")
                     assert BEARER in await ask(caller, message, conversation_id=HANDLE)
                     seen += fleet.exchanges(run_of(fleet, "one"))
             assert any(BEARER in each.bearer for each in recorder.calls())

@@ -1,11 +1,10 @@
 """The chat pane over a real fleet whose agent has lost one of its MCP servers."""
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
 from support.chat import Chat
-from support.live import agent_module, running, write_project
+from support.live import agent_module, running, tool_call, write_project
 from support.outages import outages
 from support.pane_app import PaneApp
 from textual.widgets import Static
@@ -45,7 +44,7 @@ async def test_a_degraded_agent_answers_in_the_chat_and_one_in_error_cannot_be_w
             await chat.until(lambda: chat.view.is_mounted and chat.prompt.has_focus)
             await chat.until(lambda: "Unreachable: right" in app.screen_text())
             assert chat.view.query_one(".chat-banner", Static).has_class("-degraded")
-            await chat.type(f"***CALL_TOOL left__say {json.dumps({'text': 'still here'})}")
+            await chat.type(tool_call("left__say", text="still here"))
             await chat.until(lambda: any("left:still here" in text for text in chat.texts()))
             await chat.until(lambda: chat.texts()[-1] == "Answered without right (cannot be reached).")
             told = [event for event in fleet.hub.since(0).events if isinstance(event, ServerMissing)]

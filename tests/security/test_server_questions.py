@@ -18,7 +18,7 @@ from mcp import Client
 from mcp_types import ElicitResult
 from support.asked import asked_client
 from support.curious_server import COMMAND
-from support.live import ERAS, write_project
+from support.live import ERAS, tool_call, write_project
 from support.served import Served, text_of
 from support.terminal import needs_tmux, terminal
 from support.waiting import until
@@ -83,7 +83,7 @@ def servers(**more: Any) -> dict[str, Any]:
 
 async def called(desk: Client, tool: str, arguments: Any) -> str:
     """The result of a tool that an agent calls."""
-    message = f"***CALL_TOOL {tool} {json.dumps(arguments)}"
+    message = tool_call(tool, **arguments)
     result = await desk.call_tool("send_message", {"message": message})
     return text_of(result).rpartition("\n")[2]
 

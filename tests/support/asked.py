@@ -1,6 +1,5 @@
 """Fleets whose agents ask people, three agents deep, and clients that answer."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from pallas.fleet.fleet import Fleet
 
-from .live import agent_module, write_project
+from .live import agent_module, tool_call, write_project
 
 ASKING = '''
 """A handler that asks."""
@@ -55,7 +54,7 @@ def asking_project(root: Path, *, top: Mapping[str, Any] | None = None, **keys: 
 def through(*agents: str, text: str) -> str:
     """The message that has each of these agents ask the next, and the last one asked that text."""
     for agent in reversed(agents):
-        text = f"***CALL_TOOL {agent} " + json.dumps({"message": text})
+        text = tool_call(agent, message=text)
     return text
 
 

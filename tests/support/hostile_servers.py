@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .fake_downstreams import serving
-from .live import agent_module, write_project
+from .live import agent_module, tool_call, write_project
 from .served import Served
 
 MEMORY: Final = 6 << 30
@@ -89,7 +89,7 @@ def hostile_project(
 
 def call(tool: str, server: str = "hostile") -> str:
     """A message that has the passthrough model call a tool."""
-    return f"***CALL_TOOL {server}__{tool} {{}}"
+    return tool_call(f"{server}__{tool}")
 
 
 def peak(fleet: Served) -> int:

@@ -1,5 +1,6 @@
 """Small projects on disk, and fleets of them that really run."""
 
+import json
 import os
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
 from pallas.fleet.reload.recorded_tests import RecordedTests
-from pallas.model import AgentState
+from pallas.model import AgentState, RunRequest, RunResult
 from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
@@ -203,6 +204,21 @@ async def ask(connected: Client, message: str, **arguments: Any) -> str:
     text = "".join(getattr(block, "text", "") for block in result.content)
     assert not result.is_error, text
     return text
+
+
+async def run_agent(fleet: Fleet, agent: str, text: str, **more: Any) -> RunResult:
+    """The result of a run of an agent that no surface began. ``more`` is of ``RunRequest``."""
+    return await fleet.kernel.run(RunRequest(agent, text, **more))
+
+
+async def ask_agent(fleet: Fleet, agent: str, text: str, **more: Any) -> str:
+    """The text of such a run."""
+    return (await run_agent(fleet, agent, text, **more)).text
+
+
+def tool_call(tool: str, **arguments: Any) -> str:
+    """The message at which the passthrough model calls a tool."""
+    return f"***CALL_TOOL {tool} {json.dumps(arguments)}"
 
 
 def all_ready(fleet: Fleet) -> bool:

@@ -6,10 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 import uvicorn
 from fastmcp import FastMCP
+from mcp import Client
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .ports import free_ports
+from .served import text_of
 from .waiting import until
 
 
@@ -138,3 +140,11 @@ async def outages(*names: str, up: bool = True) -> AsyncIterator[list[Outage]]:
             if up:
                 await server.start()
         yield servers
+
+
+async def answer_and_missing(connected: Client, message: str) -> tuple[str, dict[str, str]]:
+    """The text of an answer, and why each server that was missing was; fails the test when it is an error."""
+    result = await connected.call_tool("send_message", {"message": message})
+    text = text_of(result)
+    assert not result.is_error, text
+    return text, dict((result.meta or {}).get("local.pallas/missingServers", {}))
