@@ -14,7 +14,7 @@ from support.fake_fleet import FakeFleet, live
 from support.fleet_desk import Desk, desk
 from support.projects import edited
 from support.recorded import recorded_project
-from support.shell import line_with, screen_text, workbench
+from support.shell import line_with, screen_text, sees, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -107,14 +107,6 @@ async def opened(
         yield app, pilot
 
 
-async def sees(app: Workbench, pilot: Pilot[Any], *texts: str, seconds: float = 30) -> str:
-    try:
-        await until(lambda: all(each in screen_text(app) for each in texts), pilot, seconds)
-    except AssertionError as error:
-        raise AssertionError(f"{texts} not on the screen:\n{screen_text(app)}") from error
-    return screen_text(app)
-
-
 async def told(app: Workbench, pilot: Pilot[Any], text: str) -> None:
     await until(lambda: any(text in notice.message for notice in app._notifications), pilot)
 
@@ -192,18 +184,18 @@ async def test_a_run_is_replayed_beside_its_recording(root: Path, size: tuple[in
     async with in_feed(ran(root), root, size) as (app, pilot):
         await pilot.press("p")
         await sees(app, pilot, "nothing real is called")
-        text = await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", seconds=120)
+        text = await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", timeout=120)
         assert "- lead run-1  10 steps, 3 runs" in text
         assert "+ replay of lead run-1  10 steps, 3 runs" in text
         with edited(root / "agents" / "clerk.py", "You are clerk.", "You are Clark."):
             await pilot.press("r")
-            text = await sees(app, pilot, "clerk is not in the recording", "You are Clark.", seconds=120)
+            text = await sees(app, pilot, "clerk is not in the recording", "You are Clark.", timeout=120)
             assert "They differ first at" in text
         await pilot.press("escape", "enter")
         await until(lambda: isinstance(app.screen, RunScreen), pilot)
         await sees(app, pilot, "Exchanges")
         await pilot.press("p")
-        await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", seconds=120)
+        await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", timeout=120)
 
 
 @pytest.mark.slow
@@ -212,7 +204,7 @@ async def test_the_recording_of_a_test_is_replayed(root: Path) -> None:
     async with opened(root, SMALL) as (app, pilot):
         await sees(app, pilot, "lamps")
         await pilot.press("end", "p")
-        text = await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", seconds=120)
+        text = await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", timeout=120)
         assert "+ replay of test lamps" in text
 
 

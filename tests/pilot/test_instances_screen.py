@@ -10,7 +10,7 @@ from support.echo_agent import EchoAgent
 from support.fake_fleet import NOON, FakeFleet
 from support.live import ask, client, running, write_project
 from support.registries import FakeRegistry, HandClock, entry
-from support.shell import screen_text
+from support.shell import DrivenWorkbench, screen_text
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -35,24 +35,12 @@ SMALL = (80, 24)
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07[@click=app.quit]quit[/] \u202egnp.exe"
 
 
-class Desk:
+class Desk(DrivenWorkbench):
     """A workbench with the real chat, and what is looked at most."""
 
     def __init__(self, app: Workbench, pilot: Pilot[Any], clock: HandClock) -> None:
-        self.app, self.pilot, self.clock = app, pilot, clock
-
-    async def sees(self, *texts: str, timeout: float = 30) -> str:
-        def seen() -> str:
-            text = screen_text(self.app)
-            return text if all(each in text for each in texts) else ""
-
-        try:
-            return str(await until(seen, self.pilot, timeout))
-        except AssertionError as error:
-            raise AssertionError(f"{texts} not on the screen:\n{screen_text(self.app)}") from error
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        super().__init__(app, pilot)
+        self.clock = clock
 
     async def open_instances(self) -> None:
         self.app.main.show("agents")  # out of the prompt, where n is a letter

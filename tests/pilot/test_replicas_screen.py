@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.shell import screen_text, workbench
+from support.shell import sees, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -36,11 +36,6 @@ async def opened(app: Workbench, pilot: Pilot[Any]) -> ReplicasPane:
         lambda: isinstance(app.screen, ReplicasScreen) and app.screen.query("#replica-details"), pilot
     )
     return app.screen.query_one(ReplicasPane)
-
-
-async def sees(app: Workbench, pilot: Pilot[Any], *texts: str) -> str:
-    await until(lambda: all(each in screen_text(app) for each in texts), pilot)
-    return screen_text(app)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.echo_agent import EchoAgent
 from support.fake_fleet import NOON, FakeFleet, agent
-from support.shell import screen_text
+from support.shell import DrivenWorkbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -46,28 +46,12 @@ def task(number: int, status: Any = "working", **more: Any) -> TaskRecord:
     return TaskRecord(f"{number:032x}"[::-1], "echo", "anonymous", status, at, at, **given)
 
 
-class Desk:
+class Desk(DrivenWorkbench):
     """A workbench with the real chat over a fleet of one agent."""
 
     def __init__(self, app: Workbench, pilot: Pilot[Any], fleet: FakeFleet) -> None:
-        self.app, self.pilot, self.fleet = app, pilot, fleet
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        return await until(condition, self.pilot)
-
-    async def sees(self, *texts: str, gone: tuple[str, ...] = ()) -> str:
-        def seen() -> str:
-            text = screen_text(self.app)
-            right = all(each in text for each in texts) and not any(each in text for each in gone)
-            return text if right else ""
-
-        try:
-            return str(await until(seen, self.pilot))
-        except AssertionError as error:
-            raise AssertionError(f"{texts} not on the screen:\n{screen_text(self.app)}") from error
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        super().__init__(app, pilot)
+        self.fleet = fleet
 
     async def open_tasks(self) -> TasksPane:
         await self.press("alt+k")  # works while one writes, too

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.echo_agent import EchoAgent
 from support.fake_fleet import NOON, FakeFleet, agent
-from support.shell import screen_text
+from support.shell import DrivenWorkbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -68,28 +68,12 @@ def rows(thread: str, *said: str, start: int = 0) -> list[MessageRecord]:
     ]
 
 
-class Desk:
+class Desk(DrivenWorkbench):
     """A workbench with the real chat over a fleet of one agent that really answers."""
 
     def __init__(self, app: Workbench, pilot: Pilot[Any], fleet: FakeFleet, server: EchoAgent) -> None:
-        self.app, self.pilot, self.fleet, self.server = app, pilot, fleet, server
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        return await until(condition, self.pilot)
-
-    async def sees(self, *texts: str, gone: tuple[str, ...] = ()) -> str:
-        def seen() -> str:
-            text = screen_text(self.app)
-            right = all(each in text for each in texts) and not any(each in text for each in gone)
-            return text if right else ""
-
-        try:
-            return str(await until(seen, self.pilot))
-        except AssertionError as error:
-            raise AssertionError(f"{texts} not on the screen:\n{screen_text(self.app)}") from error
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        super().__init__(app, pilot)
+        self.fleet, self.server = fleet, server
 
     async def open_threads(self) -> ThreadsPane:
         await self.press("alt+t")  # works while one writes, too

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import FakeFleet
-from support.shell import screen_text, workbench
+from support.shell import DrivenWorkbench, screen_text, workbench
 from support.tools import SEARCH, detail, fleet_with_tools, tool
 from support.waiting import until
 from textual import events
@@ -30,11 +30,12 @@ SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)
 
 
-class Bench:
+class Bench(DrivenWorkbench):
     """The form of one tool, and short words for what a person does in it."""
 
     def __init__(self, app: Workbench, pilot: Pilot[Any], fleet: FakeFleet) -> None:
-        self.app, self.pilot, self.fleet = app, pilot, fleet
+        super().__init__(app, pilot)
+        self.fleet = fleet
 
     @property
     def pane(self) -> ToolPane:
@@ -48,12 +49,6 @@ class Bench:
         """Put the cursor on a field."""
         await until(lambda: isinstance(self.app.focused, FormList), self.pilot)
         assert self.pane.fields.select(path)
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-
-    async def sees(self, words: str) -> None:
-        await until(lambda: words in screen_text(self.app), self.pilot)
 
     async def told(self, words: str) -> None:
         await until(lambda: any(words in one.message for one in self.app._notifications), self.pilot)

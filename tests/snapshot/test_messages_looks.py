@@ -9,14 +9,12 @@ from support.fake_fleet import NOON, FakeFleet, agent, desk
 from support.letters import RUN, greeting, todo, told
 from support.looks import EACH_LOOK, Pictures, in_sizes, in_themes
 from support.pane_app import still
-from support.shell import screen_text, workbench
+from support.shell import IN_ASCII, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, ToolOutcome
-from pallas_tui.app import Workbench
-from pallas_tui.settings import Settings
 
 SCHEMA = (
     '{"type": "object", "title": "Greeting", "required": ["name"], "properties": {'
@@ -66,44 +64,40 @@ def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
     return before
 
 
-def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
-    return workbench(made, settings=Settings(theme, ascii=ascii))
-
-
 @pytest.mark.slow
 async def test_messages(pictures: Pictures) -> None:
     before = looking("M", "home", "down", "down", "down", seen="refused: routing")
-    await pictures(app_over(fleet()), before, in_sizes("80x24", "120x40") + in_themes("80x24"))
-    await pictures(app_over(fleet()), before, in_sizes("60x20"))
+    await pictures(workbench(fleet()), before, in_sizes("80x24", "120x40") + in_themes("80x24"))
+    await pictures(workbench(fleet()), before, in_sizes("60x20"))
 
 
 async def test_messages_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = looking("M", "home", seen="fits Greeting")
-    await pictures(app_over(fleet(), ascii=True), before)
+    await pictures(workbench(fleet(), settings=IN_ASCII), before)
 
 
 @pytest.mark.slow
 async def test_a_message_in_full(pictures: Pictures) -> None:
     before = looking("M", "home", "down", "enter", seen="<text>hello Ada</text>")
-    await pictures(app_over(fleet()), before)
+    await pictures(workbench(fleet()), before)
 
 
 async def test_no_messages_yet(pictures: Pictures) -> None:
     before = looking("M", seen="Escape goes back")
-    await pictures(app_over(FakeFleet()), before)
+    await pictures(workbench(FakeFleet()), before)
 
 
 @pytest.mark.slow
 async def test_a_message_that_is_written(pictures: Pictures) -> None:
     before = looking("M", "home", "s", seen="Whom to greet")
-    await pictures(app_over(fleet()), before)
+    await pictures(workbench(fleet()), before)
 
 
 @pytest.mark.slow
 async def test_a_message_that_is_sent_again(pictures: Pictures) -> None:
     before = looking("M", "home", "p", seen="2 lines differ")
-    await pictures(app_over(fleet()), before, in_sizes("60x20", "120x40"))
+    await pictures(workbench(fleet()), before, in_sizes("60x20", "120x40"))
 
 
 @pytest.mark.slow
@@ -112,17 +106,17 @@ async def test_a_message_that_cannot_be_sent_again(pictures: Pictures) -> None:
     fault = Fault(FaultType.TIMEOUT, "greeter did not answer within 30 s")
     made.outcome = ToolOutcome(False, "", 30.0, (fault.message,))
     before = looking("M", "home", "p", seen="it failed after 30.0 s")
-    await pictures(app_over(made), before)
+    await pictures(workbench(made), before)
 
 
 @pytest.mark.slow
 async def test_todos(pictures: Pictures) -> None:
     before = looking("D", seen="raised")
-    await pictures(app_over(fleet(ends=False, todos=True)), before, EACH_LOOK)
+    await pictures(workbench(fleet(ends=False, todos=True)), before, EACH_LOOK)
 
 
 @pytest.mark.slow
 async def test_a_todo_that_is_due_on_the_top_line(pictures: Pictures) -> None:
     before = looking("f4", seen="1 todo")
-    app = app_over(fleet(ends=False, todos=True))
+    app = workbench(fleet(ends=False, todos=True))
     await pictures(app, before, in_sizes("60x20", "120x40"))

@@ -1,22 +1,19 @@
 """How questions to people look: their list, one in a conversation, a form, none, refused."""
 
 import json
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import EACH_LOOK, EACH_SIZE, Pictures
+from support.looks import EACH_LOOK, EACH_SIZE, Pictures, looking_at_list
 from support.pane_app import still
-from support.shell import screen_text, workbench
+from support.shell import IN_ASCII, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from pallas.model import Fault, FaultType, MessageRecord, RunStarted, StepStarted, ToolEvent
 from pallas.model.questions import Question
-from pallas_tui.app import Workbench
-from pallas_tui.settings import Settings
 
 REFUND = Question(
     id="q-1",
@@ -92,6 +89,9 @@ UNANSWERED = Question(
 )
 
 
+looking = partial(looking_at_list, "questions", loaded=("refund", "Escape", "r reads"))
+
+
 def fleet() -> FakeFleet:
     made = FakeFleet()
     root, run = {"run_id": REFUND.root, "agent": "concierge"}, {"run_id": REFUND.run_id, "agent": "research"}
@@ -117,53 +117,31 @@ def fleet() -> FakeFleet:
     return made
 
 
-def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
-    async def before(pilot: Pilot[Any]) -> None:
-        app: Any = pilot.app
-        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
-        app.clear_notifications()
-        app.action_questions()
-        await until(lambda: app.screen is not app.main, pilot)
-        await until(lambda: any(each in screen_text(app) for each in ("refund", "Escape", "r reads")), pilot)
-        app.clear_notifications()
-        await pilot.press(*keys)
-        await until(lambda: seen in screen_text(app), pilot)
-        still(app)
-        for _ in range(3):
-            await pilot.pause()
-
-    return before
-
-
-def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
-    return workbench(made, settings=Settings(theme, ascii=ascii))
-
-
 @pytest.mark.slow
 async def test_questions(pictures: Pictures) -> None:
-    await pictures(app_over(fleet()), looking(seen="Acme GmbH"), EACH_LOOK)
+    await pictures(workbench(fleet()), looking(seen="Acme GmbH"), EACH_LOOK)
 
 
 @pytest.mark.slow
 async def test_questions_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    await pictures(app_over(fleet(), ascii=True), looking("down", "down", seen="refused by"))
+    await pictures(workbench(fleet(), settings=IN_ASCII), looking("down", "down", seen="refused by"))
 
 
 @pytest.mark.slow
 async def test_the_form_of_a_question(pictures: Pictures) -> None:
-    await pictures(app_over(fleet()), looking("down", "enter", seen="iban"), EACH_SIZE)
+    await pictures(workbench(fleet()), looking("down", "enter", seen="iban"), EACH_SIZE)
 
 
 async def test_no_questions_yet(pictures: Pictures) -> None:
-    await pictures(app_over(FakeFleet()), looking(seen="Escape goes"))
+    await pictures(workbench(FakeFleet()), looking(seen="Escape goes"))
 
 
 @pytest.mark.slow
 async def test_questions_that_only_others_may_see(pictures: Pictures) -> None:
     made = fleet()
     made.kept.problem = Fault(FaultType.AUTH, "read-only: questions are shown to whoever may read texts")
-    await pictures(app_over(made), looking(seen="r reads"))
+    await pictures(workbench(made), looking(seen="r reads"))
 
 
 @pytest.mark.slow
@@ -175,4 +153,4 @@ async def test_the_workbench_while_questions_wait(pictures: Pictures) -> None:
         still(app)
         await pilot.pause()
 
-    await pictures(app_over(fleet()), before, EACH_SIZE)
+    await pictures(workbench(fleet()), before, EACH_SIZE)

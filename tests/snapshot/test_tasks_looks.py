@@ -1,20 +1,13 @@
 """How the screen of durable tasks looks: under way, asking, answered, failed, cancelled, none, refused."""
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import EACH_LOOK, Pictures
-from support.pane_app import still
-from support.shell import screen_text, workbench
-from support.waiting import until
-from textual.pilot import Pilot
-from textual.widgets import Input
+from support.looks import EACH_LOOK, Pictures, looking_at_list
+from support.shell import IN_ASCII, workbench
 
 from pallas.model import Fault, FaultType, TaskRecord
-from pallas_tui.app import Workbench
-from pallas_tui.settings import Settings
 
 WORKING = TaskRecord(
     "a1" * 16,
@@ -68,49 +61,32 @@ STOPPED = TaskRecord(
 )
 
 
+looking = partial(looking_at_list, "tasks", loaded=("Deploy", "Escape", "r reads"))
+
+
 def fleet() -> FakeFleet:
     made = FakeFleet()
     made.works = {each.id: each for each in (WORKING, ASKING, ANSWERED, FAILED, STOPPED)}
     return made
 
 
-def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
-    async def before(pilot: Pilot[Any]) -> None:
-        app: Any = pilot.app
-        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
-        app.action_tasks()
-        await until(lambda: app.screen is not app.main, pilot)
-        await until(lambda: any(each in screen_text(app) for each in ("Deploy", "Escape", "r reads")), pilot)
-        await pilot.press(*keys)
-        await until(lambda: seen in screen_text(app), pilot)
-        still(app)
-        for _ in range(3):
-            await pilot.pause()
-
-    return before
-
-
-def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
-    return workbench(made, settings=Settings(theme, ascii=ascii))
-
-
 @pytest.mark.slow
 async def test_tasks(pictures: Pictures) -> None:
     before = looking("down", "down", seen="Three customers were hit")
-    await pictures(app_over(fleet()), before, EACH_LOOK)
+    await pictures(workbench(fleet()), before, EACH_LOOK)
 
 
 async def test_tasks_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = looking("end", "up", seen="the provider is busy")
-    await pictures(app_over(fleet(), ascii=True), before)
+    await pictures(workbench(fleet(), settings=IN_ASCII), before)
 
 
 async def test_no_tasks_yet(pictures: Pictures) -> None:
-    await pictures(app_over(FakeFleet()), looking(seen="Escape goes"))
+    await pictures(workbench(FakeFleet()), looking(seen="Escape goes"))
 
 
 async def test_tasks_that_only_others_may_see(pictures: Pictures) -> None:
     made = fleet()
     made.kept.problem = Fault(FaultType.AUTH, "read-only: tasks are shown to whoever holds the full token")
-    await pictures(app_over(made), looking(seen="r reads"))
+    await pictures(workbench(made), looking(seen="r reads"))

@@ -1,20 +1,16 @@
 """How the screen of durable threads looks, and a thread in the chat that cannot be gone on with."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import EACH_LOOK, Pictures
-from support.pane_app import still
-from support.shell import screen_text, workbench
+from support.looks import EACH_LOOK, Pictures, looking_at_list
+from support.shell import IN_ASCII, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from pallas.model import Fault, FaultType, MessageRecord, ThreadRecord, ToolCall
-from pallas_tui.app import Workbench
-from pallas_tui.settings import Settings
 
 SAID = (
     ("research", "Which customers were hit by the May invoice bug?", "mcp", "anonymous", 0.02),
@@ -30,6 +26,9 @@ SAID = (
     ("research", "What does the warranty say about drivers?", "agent-tool", "jwt:corp:4af1", 300),
     ("research", "hello", "rest", "anonymous", 9_000),
 )
+
+
+looking = partial(looking_at_list, "threads", loaded=("warranty", "Escape goes back"))
 
 
 def fleet() -> FakeFleet:
@@ -49,46 +48,26 @@ def fleet() -> FakeFleet:
     return made
 
 
-def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
-    async def before(pilot: Pilot[Any]) -> None:
-        app: Any = pilot.app
-        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
-        app.action_threads()
-        await until(lambda: app.screen is not app.main, pilot)
-        await until(lambda: "warranty" in screen_text(app) or "Escape goes back" in screen_text(app), pilot)
-        await pilot.press(*keys)
-        await until(lambda: seen in screen_text(app), pilot)
-        still(app)
-        for _ in range(3):
-            await pilot.pause()
-
-    return before
-
-
-def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
-    return workbench(made, settings=Settings(theme, ascii=ascii))
-
-
 @pytest.mark.slow
 async def test_threads(pictures: Pictures) -> None:
     before = looking("down", seen="Acme, Globex")
-    await pictures(app_over(fleet()), before, EACH_LOOK)
+    await pictures(workbench(fleet()), before, EACH_LOOK)
 
 
 async def test_threads_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = looking("end", seen="Acme, Globex")
-    await pictures(app_over(fleet(), ascii=True), before)
+    await pictures(workbench(fleet(), settings=IN_ASCII), before)
 
 
 async def test_no_threads_yet(pictures: Pictures) -> None:
     before = looking(seen="Escape goes back")
-    await pictures(app_over(FakeFleet()), before)
+    await pictures(workbench(FakeFleet()), before)
 
 
 async def test_a_thread_that_cannot_be_deleted(pictures: Pictures) -> None:
     made = fleet()
-    app = app_over(made)
+    app = workbench(made)
 
     async def before(pilot: Pilot[Any]) -> None:
         await looking("down", "x", seen="for good: Can I")(pilot)

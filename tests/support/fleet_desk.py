@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,30 +22,16 @@ from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.pane import Pane
 
-from .shell import screen_text
+from .shell import DrivenWorkbench
 from .waiting import until
 
 
-class Desk:
+class Desk(DrivenWorkbench):
     """The workbench over a fleet in its own thread."""
 
     def __init__(self, app: Workbench, pilot: Pilot[Any], fleet: Fleet) -> None:
-        self.app, self.pilot, self.fleet = app, pilot, fleet
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        """Once that is true, what it gives."""
-        return await until(condition, self.pilot, 60)
-
-    async def sees(self, *texts: str) -> None:
-        """Once all of that is on the screen."""
-        try:
-            await self.until(lambda: all(text in screen_text(self.app) for text in texts))
-        except AssertionError as error:
-            raise AssertionError(f"{texts} not on the screen:\n{screen_text(self.app)}") from error
-
-    async def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
-        await self.pilot.press(*keys)
+        super().__init__(app, pilot)
+        self.fleet = fleet
 
     def http(self) -> httpx2.AsyncClient:
         """A client of the fleet's REST API."""

@@ -5,7 +5,7 @@ A failing run writes them into ``snapshot_report.html``, as ``snap_compare`` of 
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,13 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from pallas_tui.widgets.chat import conversation_view
+
+from .pane_app import still
+from .shell import screen_text
+from .waiting import until
 
 CONTRAST: Final = "pallas-contrast-dark"
 THEMES: Final = {"": "textual-dark", "light": "textual-light", "contrast": CONTRAST}
@@ -170,3 +175,23 @@ def pictures(
     """
     monkeypatch.setattr(conversation_view, "MAX_PAUSE", 0.0)
     yield Pictures(snapshot, request.node)
+
+
+def looking_at_list(action: str, *keys: str, loaded: Collection[str], seen: str) -> Before:
+    """Open the screen of a list, press the keys once a text of ``loaded`` is there, and wait for ``seen``."""
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
+        app.clear_notifications()
+        await app.run_action(action)
+        await until(lambda: app.screen is not app.main, pilot)
+        await until(lambda: any(each in screen_text(app) for each in loaded), pilot)
+        app.clear_notifications()
+        await pilot.press(*keys)
+        await until(lambda: seen in screen_text(app), pilot)
+        still(app)
+        for _ in range(3):
+            await pilot.pause()
+
+    return before

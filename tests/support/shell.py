@@ -1,10 +1,11 @@
 """The workbench over a fake fleet, with small panes in place of the chat and the log."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from pallas_tui.app import Workbench
@@ -15,6 +16,9 @@ from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
 
 from .fake_fleet import NOON, FakeFleet
+from .waiting import until
+
+IN_ASCII: Final = Settings(theme="textual-dark", ascii=True)
 
 
 class FakeChat(Pane):
@@ -123,6 +127,41 @@ def screen_text(app: Workbench) -> str:
     """What stands on the screen now, line by line."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+async def sees(
+    app: Workbench, pilot: Pilot[Any], *texts: str, gone: tuple[str, ...] = (), timeout: float = 90
+) -> str:
+    """What stands on the screen once all of these texts do, and none of those that are ``gone``."""
+
+    def seen() -> str:
+        text = screen_text(app)
+        right = all(each in text for each in texts) and not any(each in text for each in gone)
+        return text if right else ""
+
+    try:
+        return str(await until(seen, pilot, timeout))
+    except AssertionError as error:
+        raise AssertionError(f"{texts} not on the screen:\n{screen_text(app)}") from error
+
+
+class DrivenWorkbench:
+    """A workbench driven by keys; tests add what they look at most."""
+
+    def __init__(self, app: Workbench, pilot: Pilot[Any]) -> None:
+        self.app, self.pilot = app, pilot
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Once that is true, what it gives."""
+        return await until(condition, self.pilot)
+
+    async def sees(self, *texts: str, gone: tuple[str, ...] = (), timeout: float = 90) -> str:
+        """The screen once all of that is on it, and nothing of what is ``gone``."""
+        return await sees(self.app, self.pilot, *texts, gone=gone, timeout=timeout)
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        await self.pilot.press(*keys)
 
 
 def top(app: Workbench) -> str:
