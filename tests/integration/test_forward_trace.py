@@ -14,7 +14,7 @@ from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from support.hooks import uninstall
 from support.live import ask, client, running, write_project
-from support.ports import free_ports
+from support.offline import offline_model
 
 from pallas.executors.fastagent import forward_trace
 from pallas.fleet.fleet import Fleet
@@ -98,17 +98,11 @@ def log_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory, log_file: Path) -> AsyncIterator[Fleet]:
-    (port,) = free_ports(1)
+    servers = {"odd": {"command": "python", "args": ["odd.py"]}}
     root = write_project(
         tmp_path_factory.mktemp("trace"),
         {"desk": DESK, "other": None},
-        top={"scripted": {"script": "model.yaml", "port": port}},
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-            "mcp": {"servers": {"odd": {"command": "python", "args": ["odd.py"]}}},
-        },
-        files={"model.yaml": SCRIPT, "odd.py": ODD},
+        **offline_model(SCRIPT, config={"mcp": {"servers": servers}}, files={"odd.py": ODD}),
     )
     for hook in forward_trace.HOOKS:  # another test of this process may have installed them
         uninstall(hook)

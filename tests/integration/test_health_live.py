@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from support.dials import Dials, dials
 from support.fake_downstreams import FakeDownstream, serving, status
 from support.live import ERAS, agent_module, ask, client, running, tool_call, write_project
-from support.ports import free_ports
+from support.offline import offline_model
 from support.waiting import until
 
 from pallas.config import load_project
@@ -84,17 +84,11 @@ class TestTenDownstreams:
     async def fleet(
         self, tmp_path_factory: pytest.TempPathFactory
     ) -> AsyncIterator[tuple[Fleet, list[Dials]]]:
-        (port,) = free_ports(1)
         async with dials(10) as servers:
             root = project(
                 tmp_path_factory.mktemp("ten"),
                 {f"d{number}": server for number, server in enumerate(servers)},
-                config={
-                    "default_model": "generic.scripted",
-                    "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-                },
-                top={"scripted": {"script": "model.yaml", "port": port}},
-                files={"model.yaml": "rules:\n  - when: {last: user}\n    say: hello\n"},
+                **offline_model("rules:\n  - when: {last: user}\n    say: hello\n"),
             )
             async with running(root, pace=NEVER) as fleet:
                 yield fleet, servers

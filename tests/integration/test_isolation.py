@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.live import MODERN_FIRST, agent_module, ask, client, running, write_project
-from support.ports import free_ports
+from support.offline import offline_model
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
@@ -36,18 +36,7 @@ rules:
 
 def scripted_project(root: Path, agents: dict[str, str | None], **more: Any) -> Path:
     """A project on the offline model: what the model was sent can be read back."""
-    (port,) = free_ports(1)
-    return write_project(
-        root,
-        agents,
-        top={"scripted": {"script": "model.yaml", "port": port}},
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-        },
-        files={"model.yaml": SCRIPT},
-        **more,
-    )
+    return write_project(root, agents, **offline_model(SCRIPT, **more))
 
 
 def seen_with(fleet: Fleet, text: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mcp import Client
-from support.live import ERAS, write_project
+from support.live import BLOCKING, ERAS, write_project
 from support.offline import offline_project
 from support.threads import started
 from support.waiting import until
@@ -19,26 +19,6 @@ from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.trace_context import RunTrace, TraceContext, running
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-# A tool that holds the loop until somebody outside creates a file: nothing here depends on the clock.
-BLOCKING = """
-import os
-import time
-
-from fast_agent import FastAgent
-
-fast = FastAgent("slow")
-
-
-async def ponder(gate: str) -> str:
-    while not os.path.exists(gate):
-        time.sleep(0.01)
-    return "pondered"
-
-
-@fast.agent(name="slow", instruction="You are slow.", function_tools=[ponder])
-async def main() -> None: ...
-"""
 
 
 def script(gate: Path) -> str:

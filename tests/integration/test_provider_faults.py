@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.live import client, module_fleet, running, write_project
+from support.offline import offline_model
 from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
@@ -23,18 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @module_fleet()
 def fleet(folder: Path) -> Path:
-    (port,) = free_ports(1)
-    return write_project(
-        folder,
-        {"here": None},
-        top={"scripted": {"script": "model.yaml", "port": port}},
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-            "llm_retries": 0,
-        },
-        files={"model.yaml": SCRIPT},
-    )
+    return write_project(folder, {"here": None}, **offline_model(SCRIPT, config={"llm_retries": 0}))
 
 
 @pytest.mark.parametrize(

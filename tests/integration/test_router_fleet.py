@@ -11,7 +11,7 @@ import yaml
 from support.bridged import tell
 from support.granted import TOKENS, auth
 from support.granted import rules as granted
-from support.live import ERAS, all_ready, ask, client, running
+from support.live import ERAS, HeardEvents, all_ready, ask, client, running
 from support.ports import free_ports
 from support.virtual import virtual
 from support.waiting import until
@@ -109,24 +109,6 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         yield fleet
 
 
-class Heard:
-    """The events of a fleet while it is entered."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self.events: list[Event] = []
-
-    def __enter__(self) -> "Heard":
-        self._unlisten = self._fleet.hub.listen(self.events.append)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._unlisten()
-
-    def of[T: Event](self, kind: type[T]) -> list[T]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_agent_that_fits_answers_and_who_it_was_is_in_the_result(fleet: Fleet, era: str) -> None:
     # DR-32
@@ -153,7 +135,7 @@ async def test_who_it_was_is_in_the_documents_of_the_bridge(fleet: Fleet, era: s
 
 
 async def test_the_choice_is_an_event_and_both_runs_belong_to_one_trace(fleet: Fleet) -> None:
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         result = await fleet.kernel.run(RunRequest("front", "refactor my class"))
     assert result.routed == "coder"
     (routed,) = heard.of(Routed)
@@ -185,7 +167,7 @@ async def test_what_the_chosen_agent_writes_is_heard_as_the_routers_text(fleet: 
 async def test_a_conversation_stays_with_whom_it_began_and_its_history_goes_along(fleet: Fleet) -> None:
     first = RunRequest("front", "fix the tests", conversation="stays", new_conversation=True)
     await fleet.kernel.run(first)
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         result = await fleet.kernel.run(
             RunRequest("front", "now write a blog post about it", conversation="stays")
         )
@@ -230,7 +212,7 @@ async def test_who_is_gone_is_told_when_another_answers_in_its_conversation(flee
     coder = next(agent for agent in fleet.agents if agent.name == "coder")
     await coder.stop("away")
     try:
-        with Heard(fleet) as heard:
+        with HeardEvents(fleet) as heard:
             result = await fleet.kernel.run(RunRequest("front", "write a letter", conversation="moves"))
         assert result.routed == "writer"
         (routed,) = heard.of(Routed)
@@ -262,19 +244,19 @@ async def test_the_fault_of_the_chosen_agent_comes_back_with_its_name(fleet: Fle
 async def test_where_nobody_fits_the_fallback_answers_or_the_candidates_are_told(fleet: Fleet) -> None:
     with pytest.raises(Fault, match="no agent fits “bake a cake”; asked were coder, writer, broken"):
         await fleet.kernel.run(RunRequest("front", "bake a cake"))
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         result = await fleet.kernel.run(RunRequest("safe", "bake a cake"))
     assert result.text == "writer: bake a cake"
     assert [each.by for each in heard.of(Routed)] == ["fallback"]
 
 
 async def test_a_model_that_is_asked_decides_and_one_that_rambles_does_not(fleet: Fleet) -> None:
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         result = await fleet.kernel.run(RunRequest("clever", "fix it, model says writer"))
     assert result.routed == "writer"
     assert [(each.to, each.by) for each in heard.of(Routed)] == [("writer", "model")]
     assert [each.agent for each in heard.of(RunStarted)] == ["clever", "chooser", "writer"]
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         await fleet.kernel.run(RunRequest("clever", "fix the test"))
     (routed,) = heard.of(Routed)
     assert (routed.to, routed.by) == ("coder", "examples")
@@ -282,7 +264,7 @@ async def test_a_model_that_is_asked_decides_and_one_that_rambles_does_not(fleet
 
 
 async def test_a_cancelled_run_takes_along_whom_the_router_asked(fleet: Fleet) -> None:
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         task = asyncio.create_task(fleet.kernel.run(RunRequest("clever", "choose by hand")))
         await until(lambda: len(heard.of(RunStarted)) == 2)
         task.cancel()
@@ -343,7 +325,7 @@ async def test_a_router_that_is_served_alone_says_what_it_lacks(tmp_path: Path) 
 
 async def test_a_fleet_that_drains_lets_a_router_finish(tmp_path: Path) -> None:
     async with routes(tmp_path) as fleet:
-        with Heard(fleet) as heard:
+        with HeardEvents(fleet) as heard:
             refuse = lambda event: fleet.kernel.refuse() if isinstance(event, Routed) else None  # noqa: E731
             result = await fleet.kernel.run(RunRequest("front", "fix the tests"), refuse)
         assert result.routed == "coder"

@@ -17,7 +17,7 @@ import pytest_asyncio
 from packaging.version import Version
 from support.listeners import open_listeners
 from support.live import ERAS, ask, client, running, write_project
-from support.ports import free_ports
+from support.offline import offline_model
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, Notice
@@ -47,16 +47,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    (port,) = free_ports(1)
     root = write_project(
         tmp_path_factory.mktemp("listeners"),
         {"well": None, "broken": "raise RuntimeError('no')\n"},
-        top={"scripted": {"script": "model.yaml", "port": port}, "server_cards": True},
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-        },
-        files={"model.yaml": SCRIPT},
+        **offline_model(SCRIPT, top={"server_cards": True}),
     )
     async with running(root) as running_fleet:
         states = {agent.name: agent.state for agent in running_fleet.agents}

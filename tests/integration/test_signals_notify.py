@@ -8,29 +8,11 @@ from pathlib import Path
 
 import pytest
 from support import raw_client
-from support.live import ECHO, ERAS, agent_module, write_project
+from support.live import BLOCKING, ECHO, ERAS, agent_module, write_project
 from support.offline import offline_project
 from support.served import served
 from support.waiting import until
 
-BLOCKS = """
-import os
-import time
-
-from fast_agent import FastAgent
-
-fast = FastAgent("slow")
-
-
-async def ponder(gate: str) -> str:
-    while not os.path.exists(gate):
-        time.sleep(0.01)
-    return "pondered"
-
-
-@fast.agent(name="slow", instruction="You are slow.", function_tools=[ponder])
-async def main() -> None: ...
-"""
 Said = list[dict[str, str]]
 
 
@@ -110,7 +92,7 @@ rules:
     call: [{{tool: ponder, arguments: {{gate: "{gate}"}}}}]
   - say: done
 """
-    root = offline_project(tmp_path / "p", {"slow": BLOCKS}, script, top={"bind": "127.0.0.1"})
+    root = offline_project(tmp_path / "p", {"slow": BLOCKING}, script, top={"bind": "127.0.0.1"})
     address = tmp_path / "notify"
     with (
         manager(address) as (sock, said),

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.dials import dials
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
-from support.ports import free_ports
+from support.offline import offline_model
 from support.waiting import until
 
 from pallas.config import load_project
@@ -132,20 +132,16 @@ async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, 
 
 async def test_stopped_loops_and_the_credentials_of_hops_are_counted(tmp_path: Path) -> None:
     # PR-23, PR-24
-    (port,) = free_ports(1)
     again = "call: [{tool: shop__note, arguments: {text: again}}]"
     async with dials(era="both") as (shop,):
         server = {"url": shop.url, "headers": {"Authorization": "Bearer planted-77"}}
         write_project(
             tmp_path,
             {"one": agent_module("one", ("shop",))},
-            config={
-                "default_model": "generic.scripted",
-                "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-                "mcp": {"servers": {"shop": server}},
-            },
-            top={"scripted": {"script": "model.yaml", "port": port}},
-            files={"model.yaml": f"rules:\n  - when: {{last: user}}\n    {again}\n  - {again}\n"},
+            **offline_model(
+                f"rules:\n  - when: {{last: user}}\n    {again}\n  - {again}\n",
+                config={"mcp": {"servers": {"shop": server}}},
+            ),
         )
         async with running(tmp_path) as fleet:
             async with client(fleet, "one") as one:

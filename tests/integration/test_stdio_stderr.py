@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.live import agent_module, ask, client, running, write_project
-from support.ports import free_ports
+from support.offline import offline_model
 from support.waiting import until
 
 from pallas.executors.fastagent.stderr_seam import ServerErrors
@@ -87,22 +87,14 @@ async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
     tmp_path: Path, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "1")
-    (port,) = free_ports(1)
+    servers = {
+        "loud": {"command": "python", "args": ["loud.py"]},
+        "broken": {"command": "python", "args": ["-c", "import no_such_module"]},
+    }
     root = write_project(
         tmp_path / "project",
         {"desk": agent_module("desk", ("loud", "broken"))},
-        top={"scripted": {"script": "model.yaml", "port": port}},
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-            "mcp": {
-                "servers": {
-                    "loud": {"command": "python", "args": ["loud.py"]},
-                    "broken": {"command": "python", "args": ["-c", "import no_such_module"]},
-                }
-            },
-        },
-        files={"model.yaml": SCRIPT, "loud.py": LOUD},
+        **offline_model(SCRIPT, config={"mcp": {"servers": servers}}, files={"loud.py": LOUD}),
     )
     async with running(root) as fleet, client(fleet, "desk") as desk:
         why = "desk: server broken is missing: cannot be reached (ModuleNotFoundError: No module named"

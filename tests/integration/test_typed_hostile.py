@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.live import module_fleet
-from support.ports import free_ports
+from support.offline import offline_model
 from support.project_modules import module_at
 from support.typed import typed_project
 from support.waiting import until
@@ -136,21 +136,8 @@ MODEL = """
 
 @module_fleet(ready=True)
 def fleet(folder: Path) -> Path:
-    (model,) = free_ports(1)
-    return typed_project(
-        folder / "project",
-        DESK,
-        ENTRIES,
-        top={
-            "scripted": {"script": "model.yaml", "port": model},
-            "llm": {"max_tokens_per_thread": 1000},
-        },
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{model}/v1", "api_key": "offline"},
-        },
-        files={"model.yaml": MODEL},
-    )
+    more = offline_model(MODEL, top={"llm": {"max_tokens_per_thread": 1000}})
+    return typed_project(folder / "project", DESK, ENTRIES, **more)
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, agent_module, ask, ask_agent, client, module_fleet
-from support.ports import free_ports
+from support.live import ERAS, HeardEvents, agent_module, ask, ask_agent, client, module_fleet
+from support.offline import offline_model
 from support.project_modules import module_at
 from support.typed import typed_project
 from support.waiting import until
@@ -15,7 +15,6 @@ from support.waiting import until
 from pallas.fleet.fleet import Fleet
 from pallas.model import (
     ANONYMOUS,
-    Event,
     Fault,
     FaultType,
     MessagePassed,
@@ -120,18 +119,8 @@ ENTRIES: dict[str, dict[str, Any]] = {
 
 @module_fleet(ready=True)
 def fleet(folder: Path) -> Path:
-    (model,) = free_ports(1)
-    return typed_project(
-        folder / "project",
-        DESK,
-        ENTRIES,
-        top={"scripted": {"script": "model.yaml", "port": model}},
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{model}/v1", "api_key": "offline"},
-        },
-        files={"model.yaml": MODEL, "agents/__init__.py": "", "agents/poet.py": agent_module("poet")},
-    )
+    files = {"agents/__init__.py": "", "agents/poet.py": agent_module("poet")}
+    return typed_project(folder / "project", DESK, ENTRIES, **offline_model(MODEL, files=files))
 
 
 @pytest.fixture(autouse=True)
@@ -141,33 +130,10 @@ def desk(fleet: Fleet) -> Any:
     return module
 
 
-class Heard:
-    """What a fleet tells while it is entered."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self.events: list[Event] = []
-
-    def __enter__(self) -> "Heard":
-        self._unlisten = self._fleet.hub.listen(self.events.append)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._unlisten()
-
-    def of[T](self, kind: type[T], **facts: Any) -> list[T]:
-        """The events of a kind that say all of that."""
-        return [
-            each
-            for each in self.events
-            if isinstance(each, kind) and all(getattr(each, key) == value for key, value in facts.items())
-        ]
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_model_is_asked_and_its_answer_comes_back_as_text(fleet: Fleet, desk: Any, era: str) -> None:
     # UN-1
-    with Heard(fleet) as heard:
+    with HeardEvents(fleet) as heard:
         async with client(fleet, "writer", era=era) as caller:
             assert await ask(caller, "the sea") == "a poem: the sea"
     assert [each[1] for each in desk.heard] == ["system.caller", "poet"]

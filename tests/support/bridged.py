@@ -8,7 +8,7 @@ from typing import Any
 from mcp import Client
 
 from .live import write_project
-from .ports import free_ports
+from .offline import offline_model
 from .served import text_of
 
 TOOLS = [
@@ -81,12 +81,7 @@ def hand(name: str, **more: Any) -> dict[str, Any]:
 
 def bridged(root: Path, agents: tuple[str, ...] = ("desk", "upper", "slow", "fails"), **more: Any) -> Path:
     """A project of an agent with a model, and of others that are plain functions."""
-    (model,) = free_ports(1)
-    top = {
-        "scripted": {"script": "model.yaml", "port": model},
-        "sessions": {"concurrent": 3},
-        **more.pop("top", {}),
-    }
+    top = {"sessions": {"concurrent": 3}, **more.pop("top", {})}
     keys: Mapping[str, Mapping[str, Any]] = {
         "desk": {"description": "Knows what it is asked", "capabilities": ["know"]},
         "upper": hand("upper", capabilities=["shout", "letters"]),
@@ -98,13 +93,7 @@ def bridged(root: Path, agents: tuple[str, ...] = ("desk", "upper", "slow", "fai
         root,
         dict.fromkeys(agents),
         keys={name: {**keys[name], **more.get("keys", {}).get(name, {})} for name in agents},
-        top=top,
-        config={
-            "default_model": "generic.scripted",
-            "generic": {"base_url": f"http://127.0.0.1:{model}/v1", "api_key": "offline"},
-            "llm_retries": 0,
-        },
-        files={"hands.py": HANDS, "model.yaml": MODEL},
+        **offline_model(MODEL, top=top, config={"llm_retries": 0}, files={"hands.py": HANDS}),
     )
 
 

@@ -18,7 +18,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
 from pallas.fleet.reload.recorded_tests import RecordedTests
-from pallas.model import AgentState, RunRequest, RunResult
+from pallas.model import AgentState, Event, RunRequest, RunResult
 from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
@@ -54,6 +54,27 @@ def slow(text: str) -> str:
 
 server.run()
 '''
+
+
+BLOCKING = """
+import os
+import time
+
+from fast_agent import FastAgent
+
+fast = FastAgent("slow")
+
+
+async def ponder(gate: str) -> str:
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+    return "pondered"
+
+
+@fast.agent(name="slow", instruction="You are slow.", function_tools=[ponder])
+async def main() -> None: ...
+"""
+"""The agent ``slow``, whose tool ``ponder`` holds the loop until its ``gate``, a file, is there."""
 
 
 def agent_module(name: str, servers: tuple[str, ...] = (), **more: object) -> str:
@@ -214,6 +235,29 @@ async def run_agent(fleet: Fleet, agent: str, text: str, **more: Any) -> RunResu
 async def ask_agent(fleet: Fleet, agent: str, text: str, **more: Any) -> str:
     """The text of such a run."""
     return (await run_agent(fleet, agent, text, **more)).text
+
+
+class HeardEvents:
+    """The events of a fleet while it is entered."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.events: list[Event] = []
+
+    def __enter__(self) -> "HeardEvents":
+        self._unlisten = self._fleet.hub.listen(self.events.append)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unlisten()
+
+    def of[T](self, kind: type[T], **facts: Any) -> list[T]:
+        """The events of a kind that say all of that."""
+        return [
+            each
+            for each in self.events
+            if isinstance(each, kind) and all(getattr(each, key) == value for key, value in facts.items())
+        ]
 
 
 def tool_call(tool: str, **arguments: Any) -> str:
