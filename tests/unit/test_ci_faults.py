@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.planted_faults import FAILS, FAULTY_IMPORTS, HANGS, KILLS, LEAVES
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -33,37 +34,11 @@ addopts = -p xdist.plugin -p pytest_timeout -p no:cacheprovider
 markers = slow
 testpaths = tests
 """
-SUITE = """
-import os, signal, subprocess, time
-from pathlib import Path
-import pytest
-
+SUITE = f"""{FAULTY_IMPORTS}
 def test_that_passes(): pass
 
 @pytest.mark.slow
 def test_that_is_slow(): pass
-"""
-BROKEN = """
-def test_with_a_fault():
-    assert False, "a fault"
-"""
-HANGS = """
-def test_with_a_fault():
-    time.sleep(600)
-"""
-DIES = """
-def test_with_a_fault():
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-LEAKS = """
-def test_with_a_fault():
-    process = subprocess.Popen(["sleep", "600"])
-    Path("pids").open("a").write(f"{process.pid}\\n")
-"""
-SLOW_BROKEN = """
-@pytest.mark.slow
-def test_with_a_fault():
-    assert False, "a fault"
 """
 FAILS_ONCE = """
 import sys
@@ -73,7 +48,7 @@ if not Path("once").exists():
     Path("once").touch()
     sys.exit("the machine was busy")
 """
-FAILS = """
+ENDS_BADLY = """
 import sys
 sys.exit("a fault")
 """
@@ -160,23 +135,25 @@ def test_a_project_without_a_fault_passes_each_part(project: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault",
-    [BROKEN, HANGS, DIES, LEAKS],
+    ("fault", "name"),
+    [(FAILS, "fails"), (HANGS, "hangs"), (KILLS, "kills_its_worker"), (LEAVES, "leaves_a_process")],
     ids=["a broken assert", "a test that hangs", "a dead worker", "a process left behind"],
 )
-def test_a_fault_in_a_test_fails_it_and_names_the_part_and_the_test(project: Path, fault: str) -> None:
+def test_a_fault_in_a_test_fails_it_and_names_the_part_and_the_test(
+    project: Path, fault: str, name: str
+) -> None:
     (project / "tests" / "test_them.py").write_text(SUITE + fault)
     done = ci(project)
     assert done.returncode != 0
     assert parts(done) == {**BEFORE_TESTS, "test": "failed"}, done.stdout + done.stderr
-    assert "FAILED tests/test_them.py::test_with_a_fault - beside others and alone" in done.stdout
-    for pid in (project / "pids").read_text().split() if fault is LEAKS else ():
+    assert f"FAILED tests/test_them.py::test_that_{name} - beside others and alone" in done.stdout
+    for pid in (project / "pids").read_text().split() if fault is LEAVES else ():
         assert not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.slow
 def test_a_fault_in_a_slow_test_fails_it_as_well(project: Path) -> None:
-    (project / "tests" / "test_them.py").write_text(SUITE + SLOW_BROKEN)
+    (project / "tests" / "test_them.py").write_text(f"{SUITE}\n@pytest.mark.slow{FAILS}")
     done = ci(project)
     assert done.returncode != 0
     assert parts(done) == {**BEFORE_TESTS, "test": "passed", "test-slow": "failed"}, done.stdout
@@ -197,7 +174,7 @@ def test_what_runs_as_a_whole_has_a_second_run_and_no_third(project: Path, part:
     assert done.returncode == 0, done.stdout + done.stderr
     flaky = json.loads((project / "build" / "flaky.json").read_text())
     assert [each["name"] for each in flaky[part]] == [part]
-    (project / script).write_text(FAILS)
+    (project / script).write_text(ENDS_BADLY)
     done = ci(project)
     assert done.returncode != 0
     assert parts(done)[part] == "failed"

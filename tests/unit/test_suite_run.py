@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.planted_faults import FAILS, FAULTY_IMPORTS, HANGS, KILLS
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
-BEHAVIOUR = """
-import os, signal, time
-from pathlib import Path
-import pytest
-
+BEHAVIOUR = f"""{FAULTY_IMPORTS}
 def is_first(name):
     done = Path(__file__).with_name(name)
     try:
@@ -42,18 +39,6 @@ def broken_end():
     assert not is_first("ends"), "its end failed"
 
 def test_whose_teardown_fails_once(broken_end): pass
-"""
-FAILS = """
-def test_that_fails():
-    assert False, "a fault"
-"""
-HANGS = """
-def test_that_hangs():
-    time.sleep(600)
-"""
-KILLS = """
-def test_that_kills_its_worker():
-    os.kill(os.getpid(), signal.SIGKILL)
 """
 MANY = """
 @pytest.mark.parametrize("number", range(21))
