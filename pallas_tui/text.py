@@ -103,6 +103,12 @@ def clock(at: float) -> str:
     return strftime("%H:%M:%S", localtime(at))
 
 
+def date(at: float, now: float) -> str:
+    """The local date, ``28 Nov``; empty when it is today."""
+    today = localtime(at)[:3] == localtime(now)[:3]
+    return "" if today else strftime("%d %b", localtime(at))
+
+
 def since(at: float, now: float) -> str:
     """The local time of day, with the date in front when it was not today; empty when ``at`` is not known."""
     if at <= 0:

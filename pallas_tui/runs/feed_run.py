@@ -32,6 +32,8 @@ from ..records.question_text import answer_word, person, subject_of
 from ..text import count
 from .run_requests import DownstreamRequests
 
+EARLIER: Final = "earlier"
+"""The word on the line of a run from before the fleet was started."""
 MAX_NESTING: Final = 20
 """How deep runs nest at most; a deeper run stands on its own."""
 
@@ -85,7 +87,8 @@ class FeedRun:
     ``identity`` the verified caller, ``thread`` the beginning of its durable thread's id; ``partial`` the
     text it had written when it was cut short. ``replica`` is the id of the other replica that has it, empty
     for the fleet's own. It goes on from step ``forked_at`` of the run ``forked_from``, if that is not empty.
-    ``heard`` is the time of the last text of its model.
+    ``heard`` is the time of the last text of its model. What happened in it up to ``recalled_until`` is known
+    from the ledger; ``is_before`` says that the fleet which had it is gone.
     """
 
     id: str
@@ -117,6 +120,8 @@ class FeedRun:
     cancelling: bool = False
     left_out: int = 0
     heard: float = 0.0
+    recalled_until: float = 0.0
+    is_before: bool = False
     burst: int = 0
     version: int = 0
     tree_version: int = 0

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from heapq import merge
 from itertools import islice
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from pallas.model import (
 from ..frame import FleetFrame
 from .feed_remark import FeedRemark, remark_of
 from .feed_run import MAX_NESTING, FeedRun, RunStep, State
+from .past_runs import RecalledRun
 from .run_requests import why_stopped
 
 __all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "FeedRun", "RunStep", "State"]
@@ -44,6 +46,8 @@ MAX_RUNS: Final = 500
 MAX_STEPS: Final = 20_000
 MAX_STEPS_OF_RUN: Final = 2_000
 MAX_REMARKS: Final = 200
+_FOLDED: Final = -1
+"""In place of the number of a burst: no burst has it."""
 _REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Notice, Reloaded})
 
 
@@ -136,7 +140,8 @@ class Feed:
         before = self.version
         for event in (*frame.events, *frame.elsewhere):
             if (take := self._take.get(type(event))) is not None:
-                take(event)
+                if not self._is_recalled(event):
+                    take(event)
             elif type(event) in _REMARKED:
                 self._note(event, frame)
         if frame.dropped:
@@ -147,6 +152,33 @@ class Feed:
             self._settle(frame)
         self._trim()
         return self.version != before
+
+    def recall(self, past: Iterable[RecalledRun]) -> None:
+        """Take in runs that are over, the oldest first; those that it has stay as they are.
+
+        They are sorted in and not new: they stay folded, and are not among what was ``added``.
+        """
+        others, added, burst = self._runs, self.added, self._burst
+        self._runs = {}
+        for each in past:
+            if each.run_id not in others:
+                for event in each.events:
+                    if (take := self._take.get(type(event))) is not None:
+                        take(event)
+                if (run := self._runs.get(each.run_id)) is not None:
+                    run.is_before = each.is_before
+                    run.recalled_until = max(event.at for event in each.events)
+                    run.burst = _FOLDED
+        in_order = merge(self._runs.values(), others.values(), key=lambda run: run.started)
+        self._runs = {run.id: run for run in in_order}
+        self.added, self._burst = added, burst
+        self.version += 1
+        self._trim()
+
+    def _is_recalled(self, event: Event) -> bool:
+        """Whether it is known from the ledger: a workbench may attach to a fleet that tells it again."""
+        run = self._runs.get(event.run_id) if isinstance(event, RunEvent) else None
+        return run is not None and event.at <= run.recalled_until
 
     def _note(self, event: Event, frame: FleetFrame) -> None:
         remark = remark_of(event, {agent.name: agent.version for agent in frame.snapshot.agents})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .feed_remark import FeedRemark
-from .feed_run import FeedRun
+from .feed_run import EARLIER, FeedRun
 
 FIELDS: Final = ("agent", "caller", "surface", "outcome", "tool", "run", "trace", "replica")
 OUTCOMES: Final = ("ok", "error", "cancelled", "running", "unknown")
@@ -134,7 +134,18 @@ def _term(negated: bool, field: str, value: str) -> Term | None:
 
 
 def _anywhere(run: FeedRun, word: str) -> bool:
-    own = (run.agent, run.preview, run.fault, run.warning, run.state, run.id, run.asked_by, run.identity)
+    earlier = EARLIER if run.is_before else ""
+    own = (
+        run.agent,
+        run.preview,
+        run.fault,
+        run.warning,
+        run.state,
+        run.id,
+        run.asked_by,
+        run.identity,
+        earlier,
+    )
     return any(word in text.lower() for text in own) or any(
         word in f"{step.label} {step.notice}".lower() for step in run.steps
     )

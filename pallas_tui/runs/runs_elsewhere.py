@@ -102,13 +102,13 @@ class RunsElsewhere:
             return
         if each.replica == snapshot.replica:
             each = replace(each, replica="")
-        self._told.append(_started(each))
+        self._told.append(begin_of(each))
         if each.run.status == "running":
             self._running[run_id] = each
             self._settled.pop(run_id, None)
         else:
             self._settle(run_id)
-            self._told.append(_finished(each))
+            self._told.append(end_of(each))
 
     def _take_in(self, found: Iterable[RunElsewhere], asked: Iterable[str], here: str) -> None:
         there = {each.run.id: each for each in found}
@@ -143,10 +143,10 @@ class RunsElsewhere:
         elif before is None and len(self._running) < MOST and each.replica:
             self._running[run_id] = each
             self._settled.pop(run_id, None)
-            self._told.append(_started(each))
+            self._told.append(begin_of(each))
         elif before is not None and each.replica and before.replica != each.replica:
             self._running[run_id] = each
-            self._told.append(_started(each))
+            self._told.append(begin_of(each))
 
     def _ended(self, each: RunElsewhere, here: str, asked: set[str]) -> None:
         run_id = each.run.id
@@ -155,9 +155,9 @@ class RunsElsewhere:
             return
         self._settle(run_id)
         if run_id in asked or (before is not None and each.replica != here):
-            self._told.append(_finished(each))
+            self._told.append(end_of(each))
         elif before is None and each.replica != here and not self._is_first:
-            self._told += (_started(each), _finished(each))
+            self._told += (begin_of(each), end_of(each))
 
     def _settle(self, run_id: str) -> None:
         self._settled[run_id] = None
@@ -170,7 +170,8 @@ class RunsElsewhere:
         self._settled.clear()
 
 
-def _started(each: RunElsewhere) -> RunStarted:
+def begin_of(each: RunElsewhere) -> RunStarted:
+    """The event that a run began, without its texts."""
     run = each.run
     return RunStarted(
         at=run.started_at,
@@ -187,7 +188,8 @@ def _started(each: RunElsewhere) -> RunStarted:
     )
 
 
-def _finished(each: RunElsewhere) -> RunFinished:
+def end_of(each: RunElsewhere) -> RunFinished:
+    """The event that a run ended."""
     run: RunRecord = each.run
     return RunFinished(
         at=run.finished_at or run.started_at + run.seconds,

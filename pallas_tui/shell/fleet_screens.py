@@ -16,6 +16,7 @@ from ..records.task_book import TaskBook
 from ..records.thread_book import ThreadBook
 from ..records.todo_board import TodoBoard
 from ..runs.feed_run import FeedRun
+from ..runs.past_runs import PastRuns
 from ..runs.runs_elsewhere import RunsElsewhere
 from ..targets import RunTarget, Target, ThreadTarget
 from ..text import Glyphs
@@ -28,7 +29,7 @@ COMPARED_WITHIN: Final = 130.0
 
 class FleetScreens(RunReplayer):
     """``threads``, ``tasks``, ``questions`` and ``replicas`` are those of the fleet that runs, as far as
-    the user looked, ``runs_elsewhere`` the runs of its other replicas.
+    the user looked, ``runs_elsewhere`` the runs of its other replicas, ``past_runs`` those from before.
 
     ``agent_tests`` are those of its project, None before they were looked at. ``messages`` and ``todos``
     are what its events told of them.
@@ -47,6 +48,7 @@ class FleetScreens(RunReplayer):
         self.todos = TodoBoard()
         self.replicas = ReplicaBook(lambda: self.fleet)
         self.runs_elsewhere = RunsElsewhere(lambda: self.fleet)
+        self.past_runs = PastRuns(lambda: self.fleet)
         self._last_frame: FleetFrame | None = None
 
     def remember(self, frame: FleetFrame) -> None:
@@ -81,6 +83,18 @@ class FleetScreens(RunReplayer):
         if self.runs_elsewhere.is_due(snapshot, doubtful):
             work = self.runs_elsewhere.look(snapshot, doubtful)
             self.run_worker(work, group="elsewhere", exit_on_error=False)
+        if self.past_runs.is_due(snapshot):
+            self._recall_runs()
+
+    def _recall_runs(self) -> None:
+        """Give the feed the last runs of the ledger."""
+
+        async def recall() -> None:
+            feed, fleet = self.main.feed, self.fleet
+            if fleet is not None and feed is not None:
+                feed.recall(await self.past_runs.read(fleet.snapshot()))
+
+        self.run_worker(recall(), group="past runs", exit_on_error=False)
 
     def now(self) -> float:
         """The workbench's time, in Unix seconds."""

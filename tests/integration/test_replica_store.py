@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, update
 from support.databases import Server, fresh_database
-from support.turns import asked, run
+from support.turns import asked, ok, run
 from support.waiting import poll, until
 
 from pallas import __version__
 from pallas.fleet.takeover import Takeover
-from pallas.ledger import Ledger, advisory_locks, open_ledger
+from pallas.ledger import Ledger, advisory_locks, open_ledger, run_store
 from pallas.ledger import lives as ledger_lives
 from pallas.ledger.tables import lives
-from pallas.model import Fault, LifeReport, Notice, ReplicaRecord
+from pallas.model import EndedRun, Fault, LifeReport, Notice, ReplicaRecord, RunTexts
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
 
@@ -346,6 +346,32 @@ async def test_runs_of_other_fleets_are_found_as_they_are_and_known_ones_by_thei
     # As another worker process of the same fleet answers.
     assert {run.id for run, _ in await one.runs.elsewhere(here=there)} == {"mine"}
     for ledger in (reader, two, one):
+        await ledger.close()
+
+
+async def test_the_last_runs_of_all_fleets_are_told_with_their_events_within_bounds(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_store, "_EVENTS_OF_RUN", 3)
+    monkeypatch.setattr(run_store, "_EVENTS_OF_ALL", 5)
+    gone, one, two = [await open_ledger(database_url, report=Reporting()) for _ in range(3)]
+    now = time()
+    for number, (ledger, name) in enumerate(((gone, "gone"), (one, "mine"), (two, "theirs"), (two, "runs"))):
+        await ledger.runs.begin(begun := run(name, started_at=now + number))
+        if name != "runs":
+            ended = EndedRun(name, ok(begun), [(seq, {"is": seq}) for seq in range(1, 6)])
+            await ledger.runs.record([ended._replace(texts=RunTexts("a question"))])
+    await gone.close()
+    last = await one.runs.last(50)
+    assert [(each.run.id, each.replica) for each in last] == [
+        ("gone", ""),
+        ("mine", one.replica),
+        ("theirs", two.replica),
+    ]
+    # The newest have their last events, and the first one, which says what was asked.
+    assert [[event["is"] for event in each.events] for each in last] == [[], [1, 5], [1, 4, 5]]
+    assert [each.run.id for each in await one.runs.last(1)] == ["theirs"]
+    for ledger in (two, one):
         await ledger.close()
 
 

@@ -1,19 +1,33 @@
-"""Runs of other replicas in the feed and on their screen."""
+"""Runs of other replicas, and runs from before a restart, in the feed and on their screen."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from time import localtime, strftime
 from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
-from support.shell import screen_text, workbench
+from support.shell import line_with, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import Fault, FaultType, MessageRecord, RunElsewhere, RunFinished, RunRecord, RunStarted
+from pallas.model import (
+    Event,
+    Fault,
+    FaultType,
+    MessageRecord,
+    PastRun,
+    RunElsewhere,
+    RunFinished,
+    RunRecord,
+    RunStarted,
+    ToolEvent,
+)
+from pallas.model.codec import decode_event, encode_event
 from pallas_tui import app as workbench_app
 from pallas_tui.app import Workbench
+from pallas_tui.runs.past_runs import ATTEMPTS
 from pallas_tui.screens.run_screen import RunScreen
 from pallas_tui.targets import RunTarget
 from pallas_tui.widgets.feed import FeedPane
@@ -164,3 +178,87 @@ async def test_a_run_of_the_ledger_that_the_feed_never_had_is_found_when_one_goe
         await until(lambda: "too late" in screen_text(app), pilot)
         assert pane.runs.selected is pane.feed.run("run-7")
         assert f"at {THERE}" in screen_text(app)
+
+
+LONG_AGO = NOON - 3 * 24 * 3600
+
+
+def past(run: RunRecord, *events: Event, replica: str = "") -> PastRun:
+    return PastRun(RunElsewhere(run, replica), tuple(encode_event(each) for each in events))
+
+
+def of_before(number: int, began: float = LONG_AGO, **more: Any) -> PastRun:
+    """A run from before, of a question with a call."""
+    name = {"run_id": f"old-{number}", "agent": "research"}
+    run = RunRecord(
+        f"old-{number}", "research", "", status="ok", started_at=began, finished_at=began + 3, seconds=3.0
+    )
+    call = {**name, "server": "docs", "tool": "search", "call_id": "c"}
+    return past(
+        run,
+        RunStarted(at=began, preview=f"question {number}", **name),
+        ToolEvent(at=began + 1, phase="started", **call),
+        ToolEvent(at=began + 2, phase="completed", **call),
+        RunFinished(at=began + 3, outcome="ok", seconds=3.0, **name),
+        **more,
+    )
+
+
+async def test_the_last_runs_of_the_ledger_come_before_those_of_now_and_are_marked() -> None:
+    fleet = replicated(1)
+    fleet.say(RunStarted(at=NOON, run_id="new", agent="research", preview="now"))
+    fleet.past = [of_before(1), of_before(2, LONG_AGO + 60), of_before(3, LONG_AGO + 120, replica=THERE)]
+    app = workbench(fleet)
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await feed_of(app, pilot)
+        await until(lambda: "earlier \u00b7 question 1" in screen_text(app), pilot)
+        assert [run.id for run in pane.feed.runs] == ["old-1", "old-2", "old-3", "new"]
+        day = strftime("%d %b", localtime(LONG_AGO))  # it says more than the time
+        assert day in line_with(app, "earlier · question 1")
+        assert "earlier" not in line_with(app, f"at {THERE}")
+        assert "new below" not in screen_text(app)
+        assert "docs/search" not in screen_text(app)  # they are folded
+        # A fleet that is attached to tells again what its ledger knows.
+        again = [decode_event(each) for each in fleet.past[0].events]
+        fleet.say(*[each for each in again if each is not None])
+        fleet.say(RunFinished(at=NOON + 1, run_id="new", agent="research", outcome="ok", seconds=1))
+        new = pane.feed.runs[-1]
+        await until(lambda: new.state == "ok", pilot)
+        assert [run.id for run in pane.feed.runs] == ["old-1", "old-2", "old-3", "new"]
+        assert len(pane.feed.runs[0].steps) == 1
+        old = ("earlier · question 1", "earlier · question 2", f"at {THERE}")
+        for words, shown in (("tool:docs", old), ("-earlier", old[2:]), ("earlier question", old[:2])):
+            pane.filter.value = words
+            pane.filter_by(())
+            await until(lambda s=shown: tuple(each for each in old if each in screen_text(app)) == s, pilot)
+        pane.filter.clear_filter()
+        pane.filter_by(())
+        pane.runs.go_to(pane.feed.runs[0])
+        fleet.rows["old-1"] = ()
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, RunScreen), pilot)
+
+
+async def test_a_fleet_that_cannot_tell_its_last_runs_is_not_asked_for_ever() -> None:
+    fleet = replicated()
+    fleet.refusal = Fault(FaultType.UPSTREAM, "there is nothing here")
+    app = workbench(fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        pane = await feed_of(app, pilot)
+        await until(lambda: fleet.asked_past == ATTEMPTS, pilot)
+        fleet.say(RunStarted(at=NOON, run_id="new", agent="research", preview="now"))
+        await until(lambda: pane.feed.run("new") is not None, pilot)
+        await looked(fleet, pilot)
+        assert fleet.asked_past == ATTEMPTS
+
+
+async def test_a_fleet_without_a_ledger_is_not_asked_for_runs_from_before() -> None:
+    fleet = FakeFleet()
+    fleet.past = [of_before(1)]
+    app = workbench(fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        pane = await feed_of(app, pilot)
+        fleet.say(RunStarted(at=NOON, run_id="new", agent="research", preview="now"))
+        await until(lambda: pane.feed.run("new") is not None, pilot)
+        assert fleet.asked_past == 0
+        assert [run.id for run in pane.feed.runs] == ["new"]

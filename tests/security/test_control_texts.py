@@ -18,6 +18,7 @@ from support.control import messages
 from support.live import ask
 from support.served import Served, served
 from support.tasks import TaskClient
+from support.waiting import poll
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FULL, TEXTS, READ = (f"{kind}-token-of-the-tests" for kind in ("full", "texts", "read"))
@@ -116,6 +117,10 @@ async def test_a_token_that_may_look_reads_no_text(place: Place) -> None:
             assert refused.status_code == 403, path
             assert QUESTION not in refused.text
             assert "PALLAS_CONTROL_TEXTS_TOKEN" in refused.json()["error"], path
+        last = await poll(lambda: http.get("/runs"), lambda answer: place.run in answer.text)
+        assert last.status_code == 200
+        assert "RunFinished" in last.text
+        assert QUESTION not in last.text
         assert QUESTION not in (await http.get("/snapshot")).text
         assert QUESTION not in (await http.get("/agents/desk")).text
         for file in (await http.get("/log")).json()["files"]:
@@ -134,6 +139,7 @@ async def test_a_token_for_texts_reads_them(place: Place, token: str) -> None:
             answer = await http.get(path)
             assert answer.status_code == 200, (path, answer.text)
             assert QUESTION in answer.text, path
+        await poll(lambda: http.get("/runs"), lambda answer: QUESTION in answer.text)
 
 
 async def test_a_token_for_texts_changes_nothing(place: Place) -> None:

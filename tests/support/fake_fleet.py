@@ -26,6 +26,7 @@ from pallas.model import (
     HoldingTest,
     MessageRecord,
     Page,
+    PastRun,
     ProbeResult,
     QuestionAnswered,
     QuestionAsked,
@@ -131,6 +132,8 @@ class FakeFleet(RunningFleet):
         self.others: list[ReplicaRecord] = []
         self.drained: list[str] = []
         self.runs_there: dict[str, RunElsewhere] = {}
+        self.past: list[PastRun] = []
+        self.asked_past = 0
         self.asked_there: list[str] = []
         self.rows: dict[str, tuple[MessageRecord, ...]] = {}
         self.can_control = True
@@ -390,6 +393,13 @@ class FakeFleet(RunningFleet):
         if self.refusal is not None:
             raise self.refusal
         return tuple(self.runs_there.values())
+
+    async def past_runs(self, limit: int = 50) -> tuple[PastRun, ...]:
+        """What is in ``past``; refused with ``refusal`` if there is one."""
+        self.asked_past += 1
+        if self.refusal is not None:
+            raise self.refusal
+        return tuple(self.past[-limit:])
 
     async def said(self, run_id: str) -> tuple[MessageRecord, ...]:
         """What was put into ``rows``."""

@@ -13,6 +13,7 @@ from pallas.model import Reloaded
 from ...actions import bindings
 from ...frame import FleetFrame
 from ...runs.feed_run import FeedRun
+from ...runs.past_runs import RecalledRun
 from ...runs.run_feed import Feed
 from ...runs.run_filter import HINT, parse
 from ...targets import Entity, Reveal, RunTarget, Target, opener_of
@@ -38,8 +39,9 @@ takes, and how it ended. Below it are the steps of the agent's loop and its tool
 agent is listed below the call that started it, with its own steps. Where there is room, bars show when each
 of them ran. If a guard stopped the loop, a line below the run says so. A request to a downstream has a line
 only when it was refused, failed, or carried an expired key. Runs of other replicas have the replica's id in
-place of the message, and their steps on their screen alone. New versions of agents, failed edits, blocked
-loops and servers that are lost or connected again are listed between the runs.
+place of the message, and their steps on their screen alone. After a restart the last runs of the ledger are
+listed first, with the word `earlier`; the filter `-earlier` hides them. New versions of agents, failed edits,
+blocked loops and servers that are lost or connected again are listed between the runs.
 
 **enter** opens a run: its facts, its whole trace, and what went over the wire. **i** shows all details as
 text. **d** marks a run, and on another one compares both: which steps differ, and in what. A run is unfolded
@@ -107,6 +109,12 @@ must match; `-` before one excludes its matches. The runs that a match belongs t
             self._watched_version = self.feed.version
             for watcher in tuple(self.watchers):
                 watcher(self._now, changed)
+
+    def recall(self, past: Iterable[RecalledRun]) -> None:
+        """Take in runs from before."""
+        self.feed.recall(past)
+        if self.is_showing:
+            self._paint()
 
     def show_pane(self) -> None:
         super().show_pane()

@@ -5,12 +5,25 @@ from typing import Final
 from pallas.model import AgentChanged, Event, LoopBlocked, Notice, Reloaded
 
 from ...runs.feed_remark import FeedRemark
-from ...runs.feed_run import FeedRun, State
+from ...runs.feed_run import EARLIER, FeedRun, State
 from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow
 from ...state import CRASH_LOOP_HELP, Tone
 from ...supervision.reload_words import blocked_details
 from ...supervision.version_diff import plain
-from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
+from ...text import (
+    DURATION_WIDTH,
+    Glyphs,
+    Line,
+    Part,
+    clock,
+    count,
+    cropped,
+    date,
+    duration,
+    fit,
+    moment,
+    right,
+)
 from ..tones import DIM, STRONG, STYLES, shape
 from .waterfall import Span, bar, bar_width, span_of_run, span_of_step, window_of
 
@@ -124,6 +137,8 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     preview = run.preview or ("(only images)" if run.images else empty)
     if run.replica:
         preview = f"at {run.replica}" + (f" {glyphs.dot} {run.preview}" if run.preview else "")
+    if run.is_before:
+        preview = f"{EARLIER} {glyphs.dot} {preview}"
     extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
     room = _room(width, bars) - len(lead)
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
@@ -135,11 +150,13 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     cost = f" {cost}" if cost and room_left - asks >= _WITH_COST else ""
     if not asks and row.level == 0 and run.surface not in ("", "mcp"):
         preview = f"{run.surface} {glyphs.dot} {preview}"
+    # Of a run from before today the day says more than the time.
+    began = (run.is_before and date(run.started, now)) or clock(run.started)
     return (
-        (f"{clock(run.started)} ", DIM),
+        (f"{began:<{_TIME_WIDTH}}", DIM),
         (lead, DIM),
         (fit(run.agent, agent, glyphs) + " ", STRONG),
-        (fit(preview + extra, room_left - asks - len(cost), glyphs), ""),
+        (fit(preview + extra, room_left - asks - len(cost), glyphs), DIM if run.is_before else ""),
         *(((cost, DIM),) if cost else ()),
         *(((f" {fit(run.asked_by, asks - 1, glyphs)}", DIM),) if asks else ()),
         *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
@@ -219,7 +236,7 @@ def run_details(run: FeedRun, now: float) -> str:
     took = run.elapsed(now)
     head = [
         f"{run.agent}: {run.state}" + ("" if took is None else f" after {duration(took)}"),
-        f"run {run.id}, began {clock(run.started)}"
+        f"run {run.id}, began {moment(run.started, now)}"
         + (f", conversation {run.conversation}" if run.conversation else "")
         + (f", thread {run.thread}" if run.thread and run.thread != run.conversation else ""),
     ]
@@ -229,6 +246,8 @@ def run_details(run: FeedRun, now: float) -> str:
         caller += f", as {run.identity}" if run.identity else ""
         caller += f", with key {run.principal}" if run.principal else ""
         head.append(f"asked by {asked or 'a caller without a name'}{caller}")
+    if run.is_before:
+        head.append("from before the fleet was started")
     if run.replica:
         head.append(f"at replica {run.replica}")
     if run.origin:

@@ -22,6 +22,7 @@ from pallas.model import (
     MessageRecord,
     Page,
     Params,
+    PastRun,
     Principal,
     ReplicaRecord,
     RunElsewhere,
@@ -99,6 +100,10 @@ class LocalPort(FleetPort):
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         return self._fleet.exchanges(run_id)
+
+    async def past_runs(self, limit: int = 50) -> tuple[PastRun, ...]:
+        last = await self._ledger.runs.last(_bounded(limit))
+        return tuple(PastRun(_elsewhere(each.run, each.replica), each.events) for each in last)
 
     async def steps(self, run_id: str) -> tuple[Step, ...]:
         return await self._fleet.kernel.step_reader.list(run_id)

@@ -34,6 +34,10 @@ MAX_ELSEWHERE: Final = 200
 _NEWEST: Final = 100
 _ENDED_SECONDS: Final = 60.0
 """Seconds for which a run that is over is among those of other fleets: clocks of machines differ."""
+MAX_LAST: Final = 200
+"""Most runs that are returned with their events."""
+_EVENTS_OF_RUN: Final = 500
+_EVENTS_OF_ALL: Final = 5_000
 
 
 class OwnRuns(NamedTuple):
@@ -41,6 +45,15 @@ class OwnRuns(NamedTuple):
 
     begun: frozenset[str]
     to_cancel: frozenset[str]
+
+
+class LastRun(NamedTuple):
+    """A run that is over, with its events in order, or the last of them behind the first."""
+
+    run: RunRecord
+    replica: str
+    """The id of the replica that had it; empty if that is gone."""
+    events: tuple[dict[str, Any], ...]
 
 
 class KeyState(NamedTuple):
@@ -118,6 +131,29 @@ class RunStore:
 
         rows = {row.id: row for row in await self._database.read(work)}
         return [(run_record(row), short_id(row.life)) for row in rows.values()]
+
+    async def last(self, limit: int) -> Sequence[LastRun]:
+        """The last ``limit`` runs that are over, ``MAX_LAST`` at most, of whatever fleet; the oldest first.
+
+        The events of all of them are bounded: the newest runs have theirs.
+        """
+        found = select(*(each for each in runs.c if each.name != "request"))  # which may be large
+        over = found.where(runs.c.status != "running").order_by(runs.c.started_at.desc(), runs.c.id.desc())
+
+        def work(connection: Connection) -> list[LastRun]:
+            rows = connection.execute(over.limit(min(limit, MAX_LAST))).all()
+            of_fleets = select(lives.c.id).where(
+                lives.c.state != "", lives.c.id.in_({row.life for row in rows})
+            )
+            alive = {self._life, *connection.execute(of_fleets).scalars()}
+            last, room = [], _EVENTS_OF_ALL
+            for row in rows:
+                events = _last_events(connection, row.id, min(room, _EVENTS_OF_RUN))
+                room -= len(events)
+                last.append(LastRun(run_record(row), short_id(row.life) if row.life in alive else "", events))
+            return last[::-1]
+
+        return await self._database.read(work)
 
     async def ask_cancel(self, run_id: str) -> None:
         """Ask the fleet that has a run, or in which it waits for its thread, to cancel it."""
@@ -337,6 +373,16 @@ def _has_begun(connection: Connection, run_id: str) -> bool:
     # In this order: a run that begins between the two has left the queue, and is found.
     tables = waiting.c.run_id, runs.c.id
     return any(connection.execute(select(each).where(each == run_id)).first() is not None for each in tables)
+
+
+def _last_events(connection: Connection, run_id: str, limit: int) -> tuple[dict[str, Any], ...]:
+    """The last events of a run, in order, and before them the first one, which says what was asked."""
+    columns = select(run_events.c.seq, run_events.c.body).where(run_events.c.run_id == run_id)
+    wanted = columns.where(run_events.c.seq > _TEXTS).order_by(run_events.c.seq.desc()).limit(limit)
+    rows = connection.execute(wanted).all()[::-1]
+    if rows and rows[0].seq > 1:
+        rows = [*connection.execute(columns.where(run_events.c.seq == 1)).all(), *rows[1:]]
+    return tuple(row.body for row in rows)
 
 
 def _numbered(run: EndedRun) -> Iterator[tuple[int, dict[str, Any]]]:

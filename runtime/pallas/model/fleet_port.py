@@ -12,7 +12,15 @@ from typing import Annotated, Any, Final, Literal
 from .discovery import TaskRecord
 from .event_types import Event
 from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
-from .ledger_records import MAX_SEARCH, MessageRecord, Page, ReplicaRecord, RunElsewhere, ThreadRecord
+from .ledger_records import (
+    MAX_SEARCH,
+    MessageRecord,
+    Page,
+    PastRun,
+    ReplicaRecord,
+    RunElsewhere,
+    ThreadRecord,
+)
 from .operations import ArgumentRules, Operation, TokenScope, operation
 from .questions import Question
 from .snapshot import FleetSnapshot
@@ -123,6 +131,14 @@ class FleetPort(ABC):
     )
     async def exchanges(self, run_id: RunId) -> tuple[Exchange, ...]:
         """The recorded wire traffic of a run, oldest first; empty if it is no longer recorded."""
+
+    @operation("GET /runs", scope=TokenScope.READ, title="list past runs", when_stopped=())
+    async def past_runs(self, limit: PageSize = 50) -> tuple[PastRun, ...]:
+        """The last runs of all fleets of the ledger that are over, the oldest first.
+
+        A run has at most its last 500 events, and all runs together 5,000; the newest have theirs. Of these a
+        token that may only look gets no texts.
+        """
 
     @operation("GET /runs/{run_id}/steps", scope=TokenScope.TEXTS, title="read steps", when_stopped=())
     async def steps(self, run_id: RunId) -> tuple[Step, ...]:

@@ -179,6 +179,14 @@ class RunElsewhere:
     identity: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run that is over, as the ledger has it."""
+
+    about: RunElsewhere  # ``replica`` is empty if the fleet that had it is gone
+    events: tuple[dict[str, Any], ...] = ()  # as ``codec.encode_event`` writes them, in order
+
+
 class LifeReport(NamedTuple):
     """What a fleet says of itself in the list of replicas, or a program that is no fleet."""
 

@@ -1,7 +1,7 @@
 """A route for each operation of a fleet's port, made from its declaration (``pallas.model.operation``)."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -19,6 +19,7 @@ from pallas.model import (
     Operation,
     OperationParameter,
     Page,
+    PastRun,
     TokenScope,
     codec,
     operations_of,
@@ -27,6 +28,7 @@ from pallas.model.operations import MAX_ID, READ_ONLY, REQUIRED
 from pallas.model.redaction import forget, redact
 from pallas.safe_text import one_line
 
+from .event_stream import for_lookers
 from .responses import (
     HEADERS,
     ControlError,
@@ -105,7 +107,10 @@ class OperationRoutes:
             value = await within(operation.deadline_s + MARGIN_S, request, method(*given))
         if operation.result_key:
             return json_answer({operation.result_key: True if value is None else value})
-        encoded = codec.encode_as(operation.result, _bounded(operation.result, value))
+        value = _bounded(operation.result, value)
+        if operation.result == tuple[PastRun, ...] and not self._reads_texts(request):
+            value = tuple(replace(each, events=_without_texts(each)) for each in value)
+        encoded = codec.encode_as(operation.result, value)
         return Response(encoded, headers=HEADERS, media_type="application/json")
 
     def _argument(self, parameter: OperationParameter, request: Request) -> Any:
@@ -131,9 +136,12 @@ class OperationRoutes:
         """Refuse texts to a token that may only look."""
         if operation.scope is not TokenScope.TEXTS:
             return
-        if not caller_of(request).scope.reads_texts or not self._fleet.can_control:
+        if not self._reads_texts(request):
             audit(caller_of(request), request.scope, "refused", operation.title)
             raise ControlError(403, NO_TEXTS, FaultType.AUTH)
+
+    def _reads_texts(self, request: Request) -> bool:
+        return caller_of(request).scope.reads_texts and self._fleet.can_control
 
     def _allow(self, operation: Operation, request: Request, arguments: dict[str, Any]) -> None:
         """Log a change, and refuse it where the fleet takes none."""
@@ -225,6 +233,16 @@ def _bounded(kind: Any, value: Any) -> Any:
     if kind == tuple[Envelope, ...]:
         return _fewer_messages(value)
     return value
+
+
+def _without_texts(run: PastRun) -> tuple[dict[str, Any], ...]:
+    """The events of a run for a token that may only look; one of an older release may be left out."""
+    shown = []
+    for document in run.events:
+        with suppress(codec.Undecodable):
+            if (event := codec.decode_event(document)) is not None:
+                shown.append(codec.encode_event(for_lookers(event)))
+    return tuple(shown)
 
 
 def _fewer_pictures(page: Page[MessageRecord]) -> Page[MessageRecord]:
