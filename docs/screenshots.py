@@ -150,11 +150,11 @@ async def feed(camera: Camera) -> None:
     await camera.press("escape", "escape")
 
 
-async def traces(camera: Camera) -> None:
+async def credentials(camera: Camera) -> None:
     """Which credential went where."""
     await camera.press("f6")
     await camera.until("from", "source", "forward")
-    await camera.take("traces")
+    await camera.take("credentials")
 
 
 async def logs(camera: Camera) -> None:
@@ -288,7 +288,7 @@ async def film(camera: Camera) -> None:
     camera.develop("recording", poster=-5)
 
 
-_FIRST = (desk, feed, traces, logs, chat, agent, messages)
+_FIRST = (desk, feed, credentials, logs, chat, agent, messages)
 SCENES: tuple[Scene, ...] = (*_FIRST, changes, comfort, threads, light)
 
 

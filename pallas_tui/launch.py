@@ -253,15 +253,15 @@ def late_panes(log: Path) -> "tuple[LatePane, ...]":
 
         return LogsPane(log, id="logs")
 
-    def make_traces() -> Pane:
-        from .widgets.traces import TracesPane
+    def make_credentials() -> Pane:
+        from .widgets.credentials import CredentialsPane
 
-        return TracesPane(id="traces")
+        return CredentialsPane(id="credentials")
 
     return (
         LatePane("chat", "Chat", make_chat),
         LatePane("logs", "Logs", make_logs),
-        LatePane("traces", "Traces", make_traces),
+        LatePane("credentials", "Credentials", make_credentials),
     )
 
 

@@ -25,7 +25,7 @@ class AgentTarget:
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """A run, by its id: shown in the feed, or with ``pane`` in the traces or the log."""
+    """A run, by its id: shown in the feed, or with ``pane`` in the credentials or the log."""
 
     run_id: str
     pane: str = "feed"

@@ -38,7 +38,7 @@ Scope = Literal[
     "exchange",
     "step",
     "diff",
-    "traces",
+    "credentials",
     "messages",
     "envelope",
     "send",

@@ -91,11 +91,11 @@ ACTIONS = (
     ),
     Action("chat.run", "chat", "Run of the answer", "Show the answer's run in the feed", "show_run", "f"),
     Action(
-        "chat.traces",
+        "chat.credentials",
         "chat",
         "Credentials of the answer",
-        "Show its run in the traces",
-        "show_run('traces')",
+        "Show its run in the credentials",
+        "show_run('credentials')",
         "F",
     ),
     Action(  # before the text area, which takes F7 for itself

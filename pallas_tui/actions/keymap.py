@@ -31,7 +31,17 @@ _SHARED: Final[tuple[tuple[Scope, ...], ...]] = (
     ("envelope", "list"),
     *(
         (pane, "list")
-        for pane in ("agents", "agent", "feed", "run", "traces", "messages", "replay", "threads", "tasks")
+        for pane in (
+            "agents",
+            "agent",
+            "feed",
+            "run",
+            "credentials",
+            "messages",
+            "replay",
+            "threads",
+            "tasks",
+        )
     ),
     ("tests", "list"),
     ("test_recording", "list"),

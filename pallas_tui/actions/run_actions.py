@@ -64,13 +64,13 @@ ACTIONS = (
         "log",
     ),
     Action(
-        "feed.traces",
+        "feed.credentials",
         "feed",
         "Requests of run",
         "Go to the credentials of the run's requests",
-        "elsewhere('traces')",
+        "elsewhere('credentials')",
         "t",
-        "traces",
+        "credentials",
     ),
     Action(
         "feed.messages",
@@ -136,7 +136,13 @@ ACTIONS = (
     ),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
     Action(
-        "run.traces", "run", "Requests of run", "Go to its credentials", "elsewhere('traces')", "t", "traces"
+        "run.credentials",
+        "run",
+        "Requests of run",
+        "Go to its credentials",
+        "elsewhere('credentials')",
+        "t",
+        "credentials",
     ),
     Action("run.diff", "run", "Compare run", "Mark it, or compare it with the marked run", "diff", "d"),
     Action("run.feed", "run", "Run in the feed", "Show this run in the feed", "elsewhere('feed')", "f"),
@@ -168,8 +174,8 @@ ACTIONS = (
     Action("diff.copy", "diff", "Copy difference", "All of the selected line", "copy", "y", "copy"),
     Action("diff.read", "diff", "Compare again", "Read both runs again", "read", "r", "read"),
     Action(
-        "traces.open",
-        "traces",
+        "credentials.open",
+        "credentials",
         "Request in full",
         "Everything about the request",
         "choose",
@@ -177,8 +183,8 @@ ACTIONS = (
         "open",
     ),
     Action(
-        "traces.findings",
-        "traces",
+        "credentials.findings",
+        "credentials",
         "Only findings",
         "Show only requests with a finding, or all again",
         "findings",
@@ -186,11 +192,17 @@ ACTIONS = (
         "findings",
     ),
     Action(
-        "traces.run", "traces", "Run of request", "Go to the run in the feed", "elsewhere('feed')", "r", "run"
+        "credentials.run",
+        "credentials",
+        "Run of request",
+        "Go to the run in the feed",
+        "elsewhere('feed')",
+        "r",
+        "run",
     ),
     Action(
-        "traces.logs",
-        "traces",
+        "credentials.logs",
+        "credentials",
         "Log of request's run",
         "Go to what was logged for the run",
         "elsewhere('logs')",
@@ -198,13 +210,34 @@ ACTIONS = (
         "log",
     ),
     Action(
-        "traces.follow", "traces", "Follow requests", "Go to the end and stay there", "follow", "f", "follow"
+        "credentials.follow",
+        "credentials",
+        "Follow requests",
+        "Go to the end and stay there",
+        "follow",
+        "f",
+        "follow",
     ),
     Action(
-        "traces.filter", "traces", "Filter requests", "Show only some requests", "filter", "slash", "filter"
+        "credentials.filter",
+        "credentials",
+        "Filter requests",
+        "Show only some requests",
+        "filter",
+        "slash",
+        "filter",
     ),
-    Action("traces.unfilter", "traces", "Show all requests", "Clear filter and choice", "unfilter", "escape"),
-    Action("traces.copy", "traces", "Copy request", "Copy everything about the request", "copy", "y"),
+    Action(
+        "credentials.unfilter",
+        "credentials",
+        "Show all requests",
+        "Clear filter and choice",
+        "unfilter",
+        "escape",
+    ),
+    Action(
+        "credentials.copy", "credentials", "Copy request", "Copy everything about the request", "copy", "y"
+    ),
     Action("messages.open", "messages", "Open message", "All of it", "choose", "enter", "open"),
     Action(
         "messages.refused",

@@ -38,7 +38,7 @@ class ChatPrincipal:
 
     @property
     def fingerprint(self) -> str:
-        """The salted fingerprint, as in the feed and the traces; empty without a token."""
+        """The salted fingerprint, as in the feed and the credentials; empty without a token."""
         return fingerprint(self.token) if self.token else ""
 
     def lend(self) -> "ChatPrincipal":

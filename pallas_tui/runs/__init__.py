@@ -1,4 +1,4 @@
-"""The runs of the fleet for feed, run screen and traces, built from events.
+"""The runs of the fleet for feed, run screen and credentials, built from events.
 
 Nothing here imports the screen.
 """

@@ -1,4 +1,4 @@
-"""The one screen: agents on the left, chat on the right, feed, logs and traces below it or beside it."""
+"""The one screen: agents on the left, chat on the right, feed, logs and credentials below it or beside it."""
 
 import asyncio
 import logging
@@ -101,9 +101,9 @@ class MainScreen(Places):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [binding("chat.new", action="new_conversation", show=False)]
     HELP = """\
-Agents on the left, the chat beside them, feed, logs and traces below, or on the right from 180 columns on. In
-a small terminal one of them is shown at a time. The digits go to a pane, **tab** to the next one, **J** jumps
-to any of them by a letter.
+Agents on the left, the chat beside them, feed, logs and credentials below, or on the right from 180 columns
+on. In a small terminal one of them is shown at a time. The digits go to a pane, **tab** to the next one,
+**J** jumps to any of them by a letter.
 **Escape** goes back to where a jump from one pane to another came from.
 You can drag the edges between them with the mouse.
 """

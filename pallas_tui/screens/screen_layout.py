@@ -21,6 +21,8 @@ _LARGE: Final = (160, 50)
 _SIZES: Final[tuple[SizeClass, ...]] = ("small", "wide", "large", "columns")
 _MOST: Final = 1_000
 _MOST_NAMES: Final = 1_000
+_RENAMED: Final = {"traces": "credentials"}
+"""Panes that an older file calls by another name."""
 _logger = logging.getLogger("pallas_tui")
 
 
@@ -122,7 +124,9 @@ def _layout(document: Any) -> Layout | None:
 
     def pane(name: str) -> str:
         value = document.get(name)
-        return value if isinstance(value, str) and value.isidentifier() and len(value) <= 40 else ""
+        if not isinstance(value, str) or not value.isidentifier() or len(value) > 40:
+            return ""
+        return _RENAMED.get(value, value)
 
     return Layout(
         cells("rail"), cells("dock"), document.get("rail_hidden") is True, pane("tab"), pane("zoomed")

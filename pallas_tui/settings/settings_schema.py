@@ -191,7 +191,15 @@ def _keys(setting: Setting, value: Any, report: ReportProblem) -> Any:
             report(f"{one_line(str(action), 40)}: must be a key or several, for example `f6,ctrl+g`")
         else:
             chosen[str(action)] = str(key)
-    return chosen
+    # A key that was given to an action under its former name holds, unless it has one under the name of now.
+    return {_renamed(action): key for action, key in chosen.items()} | {
+        action: key for action, key in chosen.items() if action == _renamed(action)
+    }
+
+
+def _renamed(action: str) -> str:
+    """The id of an action now: the pane Credentials was called Traces."""
+    return ".".join("credentials" if part == "traces" else part for part in action.split("."))
 
 
 def _prices(setting: Setting, value: Any, report: ReportProblem) -> Any:

@@ -34,7 +34,7 @@ _WORDS: Final = {
 }
 
 _BECAME: Final = {"failed": "failed", "held": "is held back"}
-_ANY: Final = ("agents", "chat", "feed", "logs", "traces")
+_ANY: Final = ("agents", "chat", "feed", "logs", "credentials")
 _RUN_PANES: Final = ("chat", "feed")
 _QUESTION_PANES: Final = ("questions",)
 _SHOW: Final = "show.questions"

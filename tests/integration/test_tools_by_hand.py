@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.live import ECHO, agent_module, write_project
-from support.shell import FakeChat, FakeLogs, FakeTraces, screen_text
+from support.shell import FakeChat, FakeCredentials, FakeLogs, screen_text
 from support.waiting import until
 from textual.pilot import Pilot
 
@@ -40,7 +40,7 @@ def app(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
         late=(
             LatePane("chat", "Chat", FakeChat),
             LatePane("logs", "Logs", FakeLogs),
-            LatePane("traces", "Traces", FakeTraces),
+            LatePane("credentials", "Credentials", FakeCredentials),
         ),
         settings=Settings(theme="textual-dark", ascii=False),
     )

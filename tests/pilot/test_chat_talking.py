@@ -269,7 +269,7 @@ async def test_a_key_on_an_answer_shows_its_run_in_the_feed(server: EchoAgent, t
         app.feed(events=(RunStarted(run_id="r8", agent="other", trace_id=trace),))
         await pilot.press("f", "F")
         await chat.until(
-            lambda: [event.target for event in seen] == [RunTarget("r7"), RunTarget("r7", "traces")]
+            lambda: [event.target for event in seen] == [RunTarget("r7"), RunTarget("r7", "credentials")]
         )
 
 

@@ -164,4 +164,4 @@ async def test_log_and_hops_of_a_run_are_asked_for_in_their_panes() -> None:
         app.main.show("feed")
         await until(lambda: app.focused is pane.runs, pilot)
         await pilot.press("t")
-        await until(lambda: app.main.current == "traces", pilot)
+        await until(lambda: app.main.current == "credentials", pilot)

@@ -66,12 +66,12 @@ PLACES = {
         Place("run", ["f4", "home", "enter"], "RunScreen"),
         Place("run, its last line", ["f4", "home", "enter", "end", "enter"], "ExchangeScreen"),
     ),
-    "logs and traces": (
+    "logs and credentials": (
         Place("logs", ["f5"]),
         Place("log record", ["f5", "end", "enter"], "RecordScreen"),
-        Place("traces", ["f6"]),
-        Place("traces, in full", ["f6", "home", "i"], "TextScreen"),
-        Place("traces, opened", ["f6", "home", "enter"], "TextScreen"),
+        Place("credentials", ["f6"]),
+        Place("credentials, in full", ["f6", "home", "i"], "TextScreen"),
+        Place("credentials, opened", ["f6", "home", "enter"], "TextScreen"),
     ),
     "messages": (
         Place("messages", ["f2", "M"], "MessagesScreen"),

@@ -304,6 +304,7 @@ def test_what_makes_no_sense_in_the_file_is_as_at_first(tmp_path: Path) -> None:
     document = {
         "wide": {"rail": -3, "dock": True, "rail_hidden": "yes", "tab": "../x", "zoomed": 5},
         "large": {"rail": 40, "dock": 12, "rail_hidden": True, "tab": "logs", "zoomed": "feed", "new": 1},
+        "columns": {"tab": "traces", "zoomed": "traces"},  # as the pane Credentials was called
         "small": 3,
         "other": {},
     }
@@ -312,6 +313,7 @@ def test_what_makes_no_sense_in_the_file_is_as_at_first(tmp_path: Path) -> None:
     assert layouts.load() == ""
     assert layouts.of("wide") == Layout()
     assert layouts.of("large") == Layout(40, 12, True, "logs", "feed")
+    assert layouts.of("columns") == Layout(tab="credentials", zoomed="credentials")
     assert layouts.of("small") == Layout()
     file.path.write_text("[]")
     assert layouts.load() == "layout.json: is no arrangement of panes; delete it"

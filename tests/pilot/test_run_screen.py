@@ -280,7 +280,7 @@ async def test_another_run_of_the_trace_and_the_other_panes_are_one_key_away() -
         await until(lambda: isinstance(app.screen, RunScreen) and app.screen.run.id == "mid", pilot)
         await until(lambda: "concierge (unknown)" in screen_text(app), pilot)
         await pilot.press("t")
-        await until(lambda: app.screen is app.main and app.main.current == "traces", pilot)
+        await until(lambda: app.screen is app.main and app.main.current == "credentials", pilot)
 
 
 @pytest.mark.slow

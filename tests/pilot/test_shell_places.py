@@ -317,7 +317,7 @@ async def test_the_bottom_line_offers_the_keys_that_work_now_and_can_be_clicked(
         await until(lambda: last.region.width and "12345" in screen_text(app).splitlines()[-1], pilot)
         bottom = screen_text(app).splitlines()[-1]
         await pilot.click("#status", offset=(bottom.index("12345") + 4, 0))
-        await until(lambda: app.main.current == "traces", pilot)
+        await until(lambda: app.main.current == "credentials", pilot)
 
 
 async def test_at_80_columns_the_keys_of_the_pane_and_of_the_panes_all_have_room() -> None:

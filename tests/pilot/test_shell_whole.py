@@ -17,7 +17,7 @@ from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
 
 SIZES = [(120, 40), (80, 24)]
-PANES = {"f2": "agents", "f3": "chat", "f4": "feed", "f5": "logs", "f6": "traces"}
+PANES = {"f2": "agents", "f3": "chat", "f4": "feed", "f5": "logs", "f6": "credentials"}
 """By the key that goes there."""
 
 

@@ -616,7 +616,7 @@ async def test_a_conversation_is_begun_from_any_pane_and_escape_returns_there(tm
         await here.until(lambda: here.view is not first and here.prompt.has_focus)
         assert main.current == "chat"
         await here.press("escape")
-        assert main.current == "traces"
+        assert main.current == "credentials"
         # Who has written stays in the chat.
         await here.press("f3", "f2", "enter")
         await here.until(lambda: here.prompt.has_focus)

@@ -79,18 +79,18 @@ class FakeLogs(Pane):
         yield Static("The log stands here.")
 
 
-class FakeTraces(Pane):
+class FakeCredentials(Pane):
     """Something to look at."""
 
-    TITLE = "Traces"
+    TITLE = "Credentials"
     HELP = "Who went where with what."
 
     def __init__(self) -> None:
-        super().__init__(id="traces")
+        super().__init__(id="credentials")
 
     def compose(self) -> ComposeResult:
         """A line."""
-        yield Static("The traces stand here.")
+        yield Static("The credentials stand here.")
 
 
 def workbench(
@@ -113,7 +113,7 @@ def workbench(
         late=(
             LatePane("chat", "Chat", FakeChat),
             LatePane("logs", "Logs", FakeLogs),
-            LatePane("traces", "Traces", FakeTraces),
+            LatePane("credentials", "Credentials", FakeCredentials),
         ),
         settings=settings or Settings(theme="textual-dark", ascii=False),
         instances=instances,

@@ -33,6 +33,16 @@ def test_theme_ascii_and_keys_are_taken(tmp_path: Path) -> None:
     assert settings == Settings("nord", True, {"zoom": "f6,ctrl+g", "show.chat": "7"})
 
 
+def test_keys_of_the_pane_that_was_called_traces_hold(tmp_path: Path) -> None:
+    settings = load(tmp_path, "keys:\n  show.traces: f6,ctrl+g\n  traces.findings: u\n  feed.traces: w\n")
+    now = {"show.credentials": "f6,ctrl+g", "credentials.findings": "u", "feed.credentials": "w"}
+    assert settings.keys == now
+    assert not settings.mistakes
+    assert not [each for each in keymap_mistakes(settings.keys) if "no such action" in each]
+    both = load(tmp_path, "keys:\n  show.credentials: f7\n  show.traces: f6\n")
+    assert both.keys == {"show.credentials": "f7"}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

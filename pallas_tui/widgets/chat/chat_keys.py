@@ -345,7 +345,7 @@ class ChatActions(PartsPane):
             self._say("No reasoning came with that answer.")
 
     def action_show_run(self, pane: str = "feed") -> None:
-        """Show the answer's run in the feed, or in the traces."""
+        """Show the answer's run in the feed, or in the credentials."""
         entry = self._answer
         run_id = self._runs.of(entry) if entry is not None else ""
         if run_id:

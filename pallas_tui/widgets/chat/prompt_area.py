@@ -84,7 +84,7 @@ class PromptArea(TextArea):
         return Content(placeholder) if isinstance(placeholder, str) else placeholder
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the text area's F6, which selects a line; here the key opens the traces."""
+        """Disable the text area's F6, which selects a line; here the key opens the credentials."""
         return action != "select_line"
 
     def action_submit(self) -> None:

@@ -4,8 +4,8 @@ from typing import Final
 
 from rich.cells import cell_len
 
+from ...runs.credential_line import CredentialLine
 from ...runs.run_requests import short
-from ...runs.trace_line import TraceLine
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, moment, right
 from ..tones import DIM
 
@@ -41,7 +41,9 @@ def header(width: int, glyphs: Glyphs) -> Line:
     )
 
 
-def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone: bool = False) -> Line:
+def credential_line(
+    line: CredentialLine, width: int, now: float, glyphs: Glyphs, *, alone: bool = False
+) -> Line:
     """Return one request. ``alone`` it has no line of its run above it, and names the caller."""
     again = f" x{line.times}" if line.times > 1 else ""
     arrow = f" {glyphs.outbound} "
@@ -95,7 +97,7 @@ def expiry(expires_at: float | None, now: float) -> tuple[str, bool]:
     return (f"{days} d {left // 3600 % 24:02} h" if days < 1000 else f"{days} d"), False
 
 
-def request_details(line: TraceLine, now: float) -> str:
+def request_details(line: CredentialLine, now: float) -> str:
     """Return the details of one request."""
     left, expired = expiry(line.expires_at, now)
     facts = [
@@ -136,7 +138,7 @@ def request_details(line: TraceLine, now: float) -> str:
     return "\n".join(lines)
 
 
-def _explained(line: TraceLine) -> str:
+def _explained(line: CredentialLine) -> str:
     match line.source:
         case "caller":
             return "what the caller sent"
@@ -148,7 +150,7 @@ def _explained(line: TraceLine) -> str:
     return "none: no credential went along"
 
 
-def _answer_style(line: TraceLine) -> str:
+def _answer_style(line: CredentialLine) -> str:
     if line.outcome:
         return {"error": "$text-error", "running": "$text-primary"}.get(line.outcome, DIM)
     if line.asked:

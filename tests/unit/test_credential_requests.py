@@ -15,11 +15,11 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs import credential_traces as trace_state
-from pallas_tui.runs.credential_traces import Traces, fits
-from pallas_tui.runs.trace_line import TraceLine
+from pallas_tui.runs import credential_requests as state
+from pallas_tui.runs.credential_line import CredentialLine
+from pallas_tui.runs.credential_requests import CredentialRequests, fits
 from pallas_tui.text import UNICODE, width_of
-from pallas_tui.widgets.traces.trace_view import expiry, header, request_details, trace_line
+from pallas_tui.widgets.credentials.credential_view import credential_line, expiry, header, request_details
 
 ALICE, BOB, VAULT = "a11ce" + "0" * 19, "b0b" + "0" * 21, "ca11ab1e" + "0" * 16
 
@@ -43,22 +43,22 @@ def ended(run: str = "r1", agent: str = "concierge", at: float = NOON + 3) -> Ru
     return RunFinished(run_id=run, agent=agent, at=at, outcome="ok", seconds=3.0)
 
 
-def traces(*events: Event) -> Traces:
-    made = Traces()
+def requests(*events: Event) -> CredentialRequests:
+    made = CredentialRequests()
     made.absorb(FleetFrame(desk(), events, NOON))
     return made
 
 
-def shape(lines: Iterable[TraceLine]) -> list[str]:
+def shape(lines: Iterable[CredentialLine]) -> list[str]:
     return [f"{'. ' * line.depth}{line.sender} > {line.to} {line.source}" for line in lines]
 
 
 def odd(*events: Event) -> list[str]:
-    return [reason for line in traces(*events).lines() for reason in line.findings]
+    return [reason for line in requests(*events).lines() for reason in line.findings]
 
 
 def test_a_run_and_its_hops_are_lines() -> None:
-    made = traces(
+    made = requests(
         started(caller="curl", principal=ALICE),
         hop(audience=("api://vault",), expires_at=NOON + 60),
         hop(to="docs", source="none", fingerprint=""),
@@ -80,17 +80,17 @@ def test_a_run_and_its_hops_are_lines() -> None:
 
 
 def test_an_anonymous_run_that_still_goes_on() -> None:
-    (line,) = traces(started()).lines()
+    (line,) = requests(started()).lines()
     assert (line.sender, line.source, line.answer, line.expires_at) == ("a client", "none", "running", None)
 
 
 def test_the_same_again_is_counted() -> None:
-    made = traces(started(principal=ALICE), *[hop(at=NOON + n) for n in range(5)], hop(status=500))
+    made = requests(started(principal=ALICE), *[hop(at=NOON + n) for n in range(5)], hop(status=500))
     assert [(line.times, line.answer) for line in made.lines()] == [(1, "running"), (5, "200"), (1, "500")]
 
 
 def test_a_run_that_another_agent_asked_for_stands_below_its_hop() -> None:
-    made = traces(
+    made = requests(
         started(caller="curl", principal=ALICE, span_id="s1"),
         hop(to="docs"),
         call("r1", "c1", "research"),
@@ -113,7 +113,7 @@ def test_a_run_that_another_agent_asked_for_stands_below_its_hop() -> None:
 
 
 def test_before_the_answer_is_there_it_stands_below_the_run() -> None:
-    made = traces(
+    made = requests(
         started(span_id="s1"),
         call("r1", "c1", "research"),
         started("r2", "research", parent_span="c1"),
@@ -127,12 +127,12 @@ def test_before_the_answer_is_there_it_stands_below_the_run() -> None:
 
 
 def test_without_a_known_asker_it_stands_by_itself() -> None:
-    made = traces(started("r2", "research", parent_span="never seen"), started("r3", parent_span=""))
+    made = requests(started("r2", "research", parent_span="never seen"), started("r3", parent_span=""))
     assert [line.depth for line in made.lines()] == [0, 0]
 
 
 def test_a_run_cannot_be_below_itself() -> None:
-    made = traces(started(span_id="s1", parent_span="s1"), started("r2", span_id="s2", parent_span="s1"))
+    made = requests(started(span_id="s1", parent_span="s1"), started("r2", span_id="s2", parent_span="s1"))
     made.absorb(FleetFrame(desk(), (started(span_id="s1", parent_span="s2"),), NOON))
     assert [line.run_id for line in made.lines()] == ["r1", "r2"]
 
@@ -185,7 +185,7 @@ def test_what_is_usual_is_not_odd(event: AuthHop) -> None:
 )
 def test_a_key_for_another_url_than_the_servers_is_a_finding(audience: str, fit: bool) -> None:
     one = replace(desk().agents[0], downstreams=(Downstream("vault", "http", "http://127.0.0.1:9000/mcp"),))
-    made = Traces()
+    made = CredentialRequests()
     events = started(agent=one.name, principal=ALICE), hop(agent=one.name, audience=(audience,))
     made.absorb(FleetFrame(replace(desk(), agents=(one,)), events, NOON))
     finding = f"the key is for {audience}, but went to http://127.0.0.1:9000/mcp"
@@ -198,14 +198,14 @@ def test_an_agent_of_the_fleet_looks_at_the_audience_itself() -> None:
     link = Downstream(target.name, "http", "http://127.0.0.1:9000/mcp")
     one = replace(desk().agents[0], downstreams=(link,))
     events = started(agent=one.name), hop(to=target.name, agent=one.name, audience=("https://fleet.example",))
-    made = Traces()
+    made = CredentialRequests()
     made.absorb(FleetFrame(replace(desk(), agents=(one, target)), events, NOON))
     assert not any("is for" in each for line in made.lines() for each in line.findings)
 
 
 def test_requests_that_only_make_a_connection_share_a_line() -> None:
     bare = {"to": "docs", "source": "none", "fingerprint": ""}
-    made = traces(
+    made = requests(
         started(principal=ALICE),
         hop(method="initialize"),
         hop(method="notifications/initialized", status=202),
@@ -229,7 +229,7 @@ def test_requests_that_only_make_a_connection_share_a_line() -> None:
 
 def test_a_call_tells_its_tool_its_time_its_claims_and_the_variable_of_its_key() -> None:
     one = replace(call("r1", "c1", "vault"), tool="search")
-    made = traces(
+    made = requests(
         started(principal=ALICE),
         one,
         replace(one, at=NOON + 1.5, phase="completed"),
@@ -239,7 +239,7 @@ def test_a_call_tells_its_tool_its_time_its_claims_and_the_variable_of_its_key()
     )
     run, search, look = made.lines()
     assert (run.seconds, search.seconds, look.seconds) == (3.0, 1.5, None)
-    line = "".join(text for text, _ in trace_line(search, 120, NOON, UNICODE))
+    line = "".join(text for text, _ in credential_line(search, 120, NOON, UNICODE))
     assert "concierge → vault/search" in line and "1.5 s" in line
     text = request_details(search, NOON)
     for part in (
@@ -275,7 +275,7 @@ def test_a_key_that_does_not_arrive_as_it_was_sent() -> None:
 
 
 def test_only_what_is_odd_and_what_the_filter_wants() -> None:
-    made = traces(
+    made = requests(
         started(principal=ALICE, caller="curl"),
         hop(),
         hop(to="tickets", status=401, audience=("api://t",)),
@@ -301,9 +301,9 @@ def test_only_what_is_odd_and_what_the_filter_wants() -> None:
 
 
 def test_what_is_kept_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_state, "MAX_REQUESTS", 30)
-    monkeypatch.setattr(trace_state, "MAX_KINDS", 5)
-    made = Traces()
+    monkeypatch.setattr(state, "MAX_REQUESTS", 30)
+    monkeypatch.setattr(state, "MAX_KINDS", 5)
+    made = CredentialRequests()
     for run in range(50):
         name = f"r{run}"
         asked = [call(name, f"c{run}-{n}", "research") for n in range(20)]
@@ -313,14 +313,14 @@ def test_what_is_kept_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made.requests == len(made.lines()) <= 30
     assert made.left_out == 150
     assert len(made._spans) <= 10 * 5
-    monkeypatch.setattr(trace_state, "MAX_RUNS", 2)
+    monkeypatch.setattr(state, "MAX_RUNS", 2)
     made.absorb(FleetFrame(desk(), (started("last"),), NOON, dropped=7))
     assert made.lost == 7
     assert len(made._runs) == 2
 
 
 def test_a_hop_whose_run_began_unseen_is_kept() -> None:
-    made = traces(hop(), ended())
+    made = requests(hop(), ended())
     assert shape(made.lines()) == ["a client > concierge none", ". concierge > vault forwarded"]
     assert not any(line.findings for line in made.lines())
 
@@ -347,17 +347,17 @@ def test_a_countdown_has_a_steady_width(left: float | None, text: str) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 def test_every_line_has_the_width_of_the_view(width: int) -> None:
-    made = traces(
+    made = requests(
         started(principal=ALICE, caller="a client with a long name " * 5),
         hop(audience=("api://" + "x" * 80,), expires_at=NOON + 40 * 86_400, status=None),
     )
     for line in made.lines():
-        assert width_of(trace_line(line, width, NOON, UNICODE)) == width
+        assert width_of(credential_line(line, width, NOON, UNICODE)) == width
     assert width_of(header(width, UNICODE)) <= max(width - 1, 36)
 
 
 def test_a_hop_in_full_tells_all_and_no_token() -> None:
-    made = traces(
+    made = requests(
         started(principal=ALICE), hop(status=401, audience=("api://vault",), expires_at=NOON - 5), hop(to="x")
     )
     text = request_details(made.lines()[1], NOON + 2)
@@ -376,16 +376,17 @@ def test_a_hop_in_full_tells_all_and_no_token() -> None:
 
 
 def test_a_hop_that_stands_alone_says_who_called_where_there_is_room() -> None:
-    made = traces(started(caller="mallory", principal=ALICE), hop(status=401))
+    made = requests(started(caller="mallory", principal=ALICE), hop(status=401))
     (line,) = made.lines(findings_only=True)
     wide, small = (
-        "".join(text for text, _ in trace_line(line, width, NOON, UNICODE, alone=True)) for width in (120, 60)
+        "".join(text for text, _ in credential_line(line, width, NOON, UNICODE, alone=True))
+        for width in (120, 60)
     )
     assert f"mallory → {line.sender} → {line.to}" in wide
     assert "mallory" not in small
     assert f" {line.sender} → {line.to}" in small
     assert "caller    mallory" in request_details(line, NOON)
-    beside = "".join(text for text, _ in trace_line(line, 120, NOON, UNICODE))
+    beside = "".join(text for text, _ in credential_line(line, 120, NOON, UNICODE))
     assert "mallory" not in beside
 
 
@@ -397,12 +398,12 @@ def test_a_question_to_a_person_is_a_line_with_its_answer() -> None:
     answered = QuestionAnswered(
         at=NOON + 5, run_id="r1", agent="concierge", question="q", action="accept", by="token:ci"
     )
-    (line,) = [each for each in traces(started(), asked).lines() if each.asked]
+    (line,) = [each for each in requests(started(), asked).lines() if each.asked]
     assert (line.sender, line.to, line.tool, line.answer) == ("concierge", "a person", "x__y", "waits")
-    lines = traces(started(), relayed, asked, asked, answered).lines()
+    lines = requests(started(), relayed, asked, asked, answered).lines()
     (line,) = [each for each in lines if each.asked]
     assert (line.to, line.answer, line.seconds, line.run_id) == ("token:ci", "accepted", 4.0, "r1")
     assert line.matches(["status:accepted"])
     expired = replace(answered, action="", by="deadline", reason="expired")
-    (line,) = [each for each in traces(started(), asked, expired).lines() if each.asked]
+    (line,) = [each for each in requests(started(), asked, expired).lines() if each.asked]
     assert (line.to, line.answer) == ("a person", "no answer")

@@ -19,8 +19,8 @@ from pallas.model import (
 
 from ..agents.fleet_tree import links_of
 from ..frame import FleetFrame
+from .credential_line import CredentialLine, question_line
 from .run_requests import claims_of, is_connection, kind_of, short
-from .trace_line import TraceLine, question_line
 
 MAX_REQUESTS: Final = 5_000
 """Requests that are kept; the runs that began first are dropped first."""
@@ -71,7 +71,7 @@ class _Run:
         return run
 
 
-class Traces:
+class CredentialRequests:
     """The requests of the last runs. ``version`` grows with every change except the passing of time.
 
     ``lost`` counts events that were dropped before they could be read, ``left_out`` requests beyond the
@@ -81,7 +81,7 @@ class Traces:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._spans: dict[str, tuple[_Run, str]] = {}
-        self._made: dict[str, list[TraceLine]] = {}
+        self._made: dict[str, list[CredentialLine]] = {}
         self._usual: dict[tuple[str, str], set[str]] = {}
         self._targets: dict[tuple[str, str], str] = {}
         self._agents: tuple[AgentSnapshot, ...] = ()
@@ -128,10 +128,10 @@ class Traces:
             self._made.clear()
             self.version += 1
 
-    def lines(self, words: Iterable[str] = (), *, findings_only: bool = False) -> list[TraceLine]:
+    def lines(self, words: Iterable[str] = (), *, findings_only: bool = False) -> list[CredentialLine]:
         """Return the table: runs in order of their start, below each its requests and the runs it called."""
         words = tuple(words)
-        lines: list[TraceLine] = []
+        lines: list[CredentialLine] = []
         for run in self._runs.values():
             if run.asked_by is not None:
                 continue
@@ -240,10 +240,12 @@ class _Group:
     ) -> None:
         self._root, self._usual, self._targets = root, usual, targets
 
-    def lines(self) -> list[TraceLine]:
+    def lines(self) -> list[CredentialLine]:
         return self._of(self._root, (), 0, None)
 
-    def _of(self, run: _Run, above: tuple[str, ...], depth: int, asked: AuthHop | None) -> list[TraceLine]:
+    def _of(
+        self, run: _Run, above: tuple[str, ...], depth: int, asked: AuthHop | None
+    ) -> list[CredentialLine]:
         runs = (run.id, *above)
         lines = [self._inbound(run, runs, depth, asked)]
         lines += [
@@ -262,7 +264,7 @@ class _Group:
             lines += self._of(child, runs, depth + 1, None)
         return lines
 
-    def _inbound(self, run: _Run, runs: tuple[str, ...], depth: int, asked: AuthHop | None) -> TraceLine:
+    def _inbound(self, run: _Run, runs: tuple[str, ...], depth: int, asked: AuthHop | None) -> CredentialLine:
         # Facts from its own requests with the same credential apply to it too.
         same = next(
             (
@@ -283,7 +285,7 @@ class _Group:
             findings.append(f"sent with {was}, arrived with {came}")
         if expires_at is not None and expires_at < run.at:
             findings.append("the key had expired")
-        return TraceLine(
+        return CredentialLine(
             key=(run.id, 0),
             depth=depth,
             at=run.at,
@@ -303,11 +305,11 @@ class _Group:
 
     def _outbound(
         self, run: _Run, runs: tuple[str, ...], depth: int, place: int, requests: list[_CountedRequest]
-    ) -> TraceLine:
+    ) -> CredentialLine:
         event = requests[0].event
         is_folded = len(requests) > 1
         findings = dict.fromkeys(each for one in requests for each in self._findings(run, one.event))
-        return TraceLine(
+        return CredentialLine(
             key=(run.id, place),
             depth=depth,
             at=event.at,

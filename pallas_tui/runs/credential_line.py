@@ -13,7 +13,7 @@ Source = Literal["caller", "forwarded", "configured", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class TraceLine:
+class CredentialLine:
     """One request in the table: ``source`` says where its credential came from, never its value.
 
     ``depth`` is its indentation. ``runs`` are the ids of its run and of the runs above it. ``outcome`` is set
@@ -100,10 +100,10 @@ def question_line(
     runs: tuple[str, ...],
     depth: int,
     caller: str,
-) -> TraceLine:
+) -> CredentialLine:
     """Return the line of a question to a person: who answered stands in place of a request's receiver."""
     by = person(answered.by) if answered is not None and not answered.reason else ""
-    return TraceLine(
+    return CredentialLine(
         key=(runs[0], -place),
         depth=depth,
         at=asked.at,

@@ -1,4 +1,4 @@
-"""How the traces pane looks; `make test ARGS="tests/snapshot --snapshot-update"` after an intended change."""
+"""How the credentials pane looks; `--snapshot-update` after an intended change."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from pallas.model import AuthHop, Event, RunFinished, RunStarted, ToolEvent
 from pallas_tui.text import ASCII
-from pallas_tui.widgets.traces import TracesPane
+from pallas_tui.widgets.credentials import CredentialsPane
 
 ALICE, VAULT = "3fc29a10" + "0" * 16, "ca11ab1e" + "0" * 16
 
@@ -65,18 +65,18 @@ async def test_the_hops(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "vision", "up", "up", "up")
 
-    await pictures(PaneApp(TracesPane()), before, EACH_LOOK)
+    await pictures(PaneApp(CredentialsPane()), before, EACH_LOOK)
 
 
 async def test_only_what_is_odd_in_ascii(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "tickets", "o")
 
-    await pictures(PaneApp(TracesPane(ASCII)), before)
+    await pictures(PaneApp(CredentialsPane(ASCII)), before)
 
 
 async def test_no_hops_yet(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "No requests yet")
 
-    await pictures(PaneApp(TracesPane()), before)
+    await pictures(PaneApp(CredentialsPane()), before)

@@ -1,4 +1,4 @@
-"""The traces of a real fleet: a bearer through two agents to a downstream that notes what it was sent."""
+"""The credentials of a real fleet: a bearer through two agents to a downstream that notes what it gets."""
 
 import json
 from collections.abc import AsyncIterator
@@ -12,8 +12,8 @@ from support.recording import Recorder, recording
 from pallas.fleet.fleet import Fleet
 from pallas.model.fingerprint import fingerprint
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.credential_traces import Traces
-from pallas_tui.runs.trace_line import TraceLine
+from pallas_tui.runs.credential_line import CredentialLine
+from pallas_tui.runs.credential_requests import CredentialRequests
 
 NOTE = "***CALL_TOOL rec__note " + json.dumps({"text": "x"})
 DELEGATE = "***CALL_TOOL worker__send_message " + json.dumps({"message": NOTE})
@@ -42,10 +42,10 @@ def project(root: Path, recorder: Recorder, *, forward: bool) -> Path:
     return root
 
 
-def lines(fleet: Fleet) -> list[TraceLine]:
-    traces = Traces()
-    traces.absorb(FleetFrame(fleet.snapshot(), tuple(fleet.hub.since(0).events), 0.0))
-    return traces.lines()
+def lines(fleet: Fleet) -> list[CredentialLine]:
+    requests = CredentialRequests()
+    requests.absorb(FleetFrame(fleet.snapshot(), tuple(fleet.hub.since(0).events), 0.0))
+    return requests.lines()
 
 
 @pytest.mark.parametrize("era", ERAS)

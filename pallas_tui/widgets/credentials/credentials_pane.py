@@ -1,4 +1,4 @@
-"""The traces pane: for each run, which credential went to which downstream."""
+"""The credentials pane: for each run, which credential went to which downstream."""
 
 from collections.abc import Hashable
 from typing import ClassVar
@@ -10,14 +10,14 @@ from textual.widget import Widget
 
 from ...actions import bindings
 from ...frame import FleetFrame
-from ...runs.credential_traces import Traces
-from ...runs.trace_line import TraceLine
+from ...runs.credential_line import CredentialLine
+from ...runs.credential_requests import CredentialRequests
 from ...targets import Reveal, RunTarget, Target
 from ...text import UNICODE, Glyphs, Line, count, joined
 from ..filter_line import FilterLine
 from ..list_pane import ListPane, ShowText
 from ..row_list import RowList
-from .trace_view import header, request_details, trace_line
+from .credential_view import credential_line, header, request_details
 
 _HINT = (
     "No requests yet.\n"
@@ -27,7 +27,7 @@ _HINT = (
 )
 
 
-class TraceHeader(Widget):
+class CredentialHeader(Widget):
     """The names of the columns."""
 
     def __init__(self, glyphs: Glyphs) -> None:
@@ -39,18 +39,18 @@ class TraceHeader(Widget):
         return Content.assemble(" ", *header(max(0, self.content_size.width - 1), self._glyphs))
 
 
-class TraceList(RowList[TraceLine]):
+class CredentialList(RowList[CredentialLine]):
     """One line a request. Follows at the end; elsewhere lines stay in place."""
 
-    def __init__(self, traces: Traces, glyphs: Glyphs) -> None:
-        super().__init__(glyphs, id="trace-list")
+    def __init__(self, kept: CredentialRequests, glyphs: Glyphs) -> None:
+        super().__init__(glyphs, id="credential-list")
         self.follow = True
         self.findings_only = False
-        self._traces = traces
+        self._kept = kept
         self._words: tuple[str, ...] = ()
         self._seen = 0
 
-    def row_key(self, row: TraceLine) -> Hashable:
+    def row_key(self, row: CredentialLine) -> Hashable:
         return row.key
 
     @property
@@ -68,7 +68,7 @@ class TraceList(RowList[TraceLine]):
 
     def rebuild(self) -> None:
         """Rebuild the lines."""
-        self.show_rows(self._traces.lines(self._words, findings_only=self.findings_only))
+        self.show_rows(self._kept.lines(self._words, findings_only=self.findings_only))
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         """Show only requests that every word matches."""
@@ -96,19 +96,19 @@ class TraceList(RowList[TraceLine]):
         self.moved(scrolled=False)
 
     def line_at(self, index: int, width: int) -> Line:
-        return trace_line(self.rows[index], width, self._now, self._glyphs, alone=self.findings_only)
+        return credential_line(self.rows[index], width, self._now, self._glyphs, alone=self.findings_only)
 
     def empty_text(self) -> str:
-        total = self._traces.requests
+        total = self._kept.requests
         if total and self.findings_only:
             return f"There is no finding in the {count(total, 'request')} that are kept. Press o to see all."
         return "No request matches.\nEscape clears the filter." if total else _HINT
 
 
-class TracesPane(ListPane):
+class CredentialsPane(ListPane):
     """The requests of the fleet's runs, with the credential of each."""
 
-    TITLE = "Traces"
+    TITLE = "Credentials"
     HELP = """\
 Which credential went where: one line for each run, below it one for each of its requests to servers. The
 runs of other agents that it called are below the request that called them.
@@ -123,12 +123,12 @@ run, **l** to its log.
 
 The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:` search in that part only.
 """
-    BINDINGS: ClassVar[list[BindingType]] = bindings("traces")
+    BINDINGS: ClassVar[list[BindingType]] = bindings("credentials")
 
-    def __init__(self, glyphs: Glyphs | None = None, *, id: str = "traces") -> None:  # noqa: A002
+    def __init__(self, glyphs: Glyphs | None = None, *, id: str = "credentials") -> None:  # noqa: A002
         """Without ``glyphs`` those of the application are used."""
         super().__init__(id=id)
-        self.traces = Traces()
+        self.kept = CredentialRequests()
         self._glyphs = glyphs or UNICODE
         self._own_glyphs = glyphs is None
         self._now = 0.0
@@ -137,18 +137,18 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
     def compose(self) -> ComposeResult:
         if self._own_glyphs:
             self._glyphs = getattr(self.app, "glyphs", UNICODE)
-        yield TraceHeader(self._glyphs)
-        yield TraceList(self.traces, self._glyphs)
-        yield FilterLine("words, agent:x, to:x, source:none, status:401, key:x", id="trace-filter")
+        yield CredentialHeader(self._glyphs)
+        yield CredentialList(self.kept, self._glyphs)
+        yield FilterLine("words, agent:x, to:x, source:none, status:401, key:x", id="credential-filter")
 
     @property
-    def requests(self) -> TraceList:
+    def requests(self) -> CredentialList:
         """The list of requests."""
-        return self.query_one(TraceList)
+        return self.query_one(CredentialList)
 
     def absorb(self, frame: FleetFrame) -> None:
         self._now = frame.now
-        self.traces.absorb(frame)
+        self.kept.absorb(frame)
         self._paint()
 
     def show_pane(self) -> None:
@@ -158,8 +158,8 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
     def _paint(self) -> None:
         if not self.is_showing or not self.is_mounted:
             return
-        changed = self.traces.version != self._painted_version
-        self._painted_version = self.traces.version
+        changed = self.kept.version != self._painted_version
+        self._painted_version = self.kept.version
         self.requests.advance(self._now, changed)
         self._say()
 
@@ -170,14 +170,14 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
             words.append(f"{unseen} new below")
         if self.requests.findings_only:
             words.append(
-                f"{count(self.requests.line_count(), 'request')} of {self.traces.requests} with a finding"
+                f"{count(self.requests.line_count(), 'request')} of {self.kept.requests} with a finding"
             )
         if self.filter.words:
             words.append("filter: " + " ".join(self.filter.words))
-        if self.traces.left_out:
-            words.append(f"{count(self.traces.left_out, 'request')} left out")
-        if self.traces.lost:
-            words.append(f"{count(self.traces.lost, 'event')} missed")
+        if self.kept.left_out:
+            words.append(f"{count(self.kept.left_out, 'request')} left out")
+        if self.kept.lost:
+            words.append(f"{count(self.kept.lost, 'event')} missed")
         self.caption = joined(words, self._glyphs)
 
     def selection_changed(self) -> None:
@@ -229,7 +229,7 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
         if not isinstance(target, RunTarget):
             return False
         words = (f"run:{target.run_id.lower()}",)
-        found = self.traces.lines(words)
+        found = self.kept.lines(words)
         if not found:
             return False
         self.filter.value = words[0]
