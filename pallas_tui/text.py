@@ -1,12 +1,11 @@
 """Words and numbers as they stand on the screen: steady widths, local times, units, and the shapes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from textwrap import wrap as wrap_words
 from time import localtime, strftime
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from pallas.model import Fault
 from pallas.safe_text import one_line
@@ -18,6 +17,8 @@ Line = tuple[Part, ...]
 
 DURATION_WIDTH: Final = 9
 """Cells that any ``duration`` fits in."""
+_LEAST: Final = 8
+"""Cells that a line of wrapped text has at least."""
 READABLE: Final = 100
 """Cells of a line of text to read; the style sheet of the chat has the same number."""
 
@@ -149,11 +150,72 @@ def right(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """``text`` broken at words into lines of at most ``width`` characters; its own breaks stay."""
+    """``text`` in lines of at most ``width`` cells, broken between words; its own breaks stay."""
     lines: list[str] = []
-    for paragraph in text.split("\n"):
-        lines += wrap_words(paragraph, max(width, 8), break_on_hyphens=False) or [""]
+    width = max(width, _LEAST)
+    for line in text.split("\n"):
+        line = line.expandtabs().rstrip()
+        lines += [line[start:end] for start, end in _rows(line, width, width)] or [""]
     return lines
+
+
+def wrapped_line(line: Line, width: int, indent: int = 0) -> list[Line]:
+    """``line`` in rows of at most ``width`` cells, broken as ``wrapped`` does; all but the first indented."""
+    if width_of(line) <= width:
+        return [line]
+    indent = max(0, min(indent, width // 2))
+    rows: list[Line] = []
+    for start, end in _rows("".join(text for text, _ in line), width, width - indent):
+        row: list[Part] = [(" " * indent, "")] if rows and indent else []
+        at = 0
+        for text, style in line:
+            if piece := text[max(0, start - at) : max(0, end - at)]:
+                row.append((piece, style))
+            at += len(text)
+        rows.append(tuple(row))
+    return rows or [()]
+
+
+def _rows(text: str, first: int, others: int) -> Iterator[tuple[int, int]]:
+    """Where the rows of a line begin and end, with so many cells in the first row and in the others.
+
+    A word is broken only if no row has room for it. Blanks at a break are left out.
+    """
+    at, room, taken = 0, first, first
+    while at < len(text):
+        end = after = _fitting(text, at, room, taken + 8)  # more seldom fits: it need not be measured
+        taken = end - at
+        if end < len(text):
+            gap = end if text[end] == " " else text.rfind(" ", at, end)
+            if gap >= at and (gap == end or not _is_long(text, gap + 1, others)):
+                end, after = gap, _after_blanks(text, gap)
+        if words := text[at:end].rstrip(" "):
+            yield at, at + len(words)
+            room = others
+        at = after
+
+
+def _fitting(text: str, at: int, room: int, most: int) -> int:
+    """Where the characters end that fit into so many cells, one at least; first ``most`` are looked at."""
+    while True:
+        window = text[at : at + most]
+        if window.isascii() and (len(window) >= room or at + most >= len(text)):
+            return at + max(1, min(room, len(window)))
+        piece = next(iter(chop_cells(window, room)), window)
+        if len(piece) < len(window) or at + most >= len(text):
+            return at + max(1, len(piece))
+        most *= 2
+
+
+def _is_long(text: str, at: int, room: int) -> bool:
+    end = text.find(" ", at)
+    return cell_len(text[at:] if end < 0 else text[at:end]) > room
+
+
+def _after_blanks(text: str, at: int) -> int:
+    while text[at : at + 1] == " ":
+        at += 1
+    return at
 
 
 def width_of(line: Line) -> int:

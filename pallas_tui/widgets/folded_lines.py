@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 
-from rich.cells import chop_cells
-
-from ..text import READABLE, Line, width_of
+from ..text import READABLE, Line, wrapped_line
 from .line_view import LineView
 
 Hang = Callable[[Line], int]
@@ -13,7 +11,7 @@ Hang = Callable[[Line], int]
 class FoldedLines(LineView):
     """Lines to read and scroll. ``put`` replaces them; the place that is read stays by its line.
 
-    With ``hang`` lines are broken at words, and what goes on stands that many cells in.
+    Lines are broken between words. With ``hang`` what goes on stands that many cells in.
     """
 
     def __init__(self, lines: Sequence[Line] = (), *, id: str, hang: Hang | None = None) -> None:  # noqa: A002
@@ -43,7 +41,7 @@ class FoldedLines(LineView):
             self._folded = [
                 (number, part)
                 for number, line in enumerate(self._lines)
-                for part in fold(line, self._width, self._hang)
+                for part in wrapped_line(line, self._width, self._hang(line) if self._hang is not None else 0)
             ]
 
     def line_count(self) -> int:
@@ -62,39 +60,3 @@ class FoldedLines(LineView):
 
     def find(self, key: Hashable) -> int | None:
         return next((index for index, (number, _) in enumerate(self._folded) if number == key), None)
-
-
-def fold(line: Line, width: int, hang: Hang | None = None) -> list[Line]:
-    """A line in as many rows of ``width`` cells as it takes."""
-    if width_of(line) <= width:
-        return [line]
-    indent = min(hang(line), width // 2) if hang is not None else 0
-    begin: list[tuple[str, str]] = [(" " * indent, "")] if indent else []
-    folded: list[Line] = []
-    row: list[tuple[str, str]] = []
-    room = width
-    for text, style in line:
-        rest = text
-        while rest:
-            piece = chop_cells(rest, room)[0] if room > 1 else ""
-            if not piece:
-                folded.append(tuple(row))
-                row, room = list(begin), width - indent
-                continue
-            if hang is not None and len(piece) < len(rest):
-                piece = _at_word(piece, rest)
-            row.append((piece, style))
-            room -= width_of(((piece, style),))
-            rest = rest[len(piece) :]
-            if hang is not None and rest:
-                folded.append(tuple(row))
-                row, room, rest = list(begin), width - indent, rest.lstrip(" ") or rest
-    return [*folded, tuple(row)] if row and row != begin else folded
-
-
-def _at_word(piece: str, rest: str) -> str:
-    """As much of the piece as ends with a word, if that is not little."""
-    if rest[len(piece)] == " ":
-        return piece
-    cut = piece.rstrip().rfind(" ")
-    return piece[:cut] if cut > len(piece) // 3 and piece[:cut].strip() else piece

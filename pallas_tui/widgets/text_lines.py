@@ -3,14 +3,11 @@
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from rich.cells import chop_cells
-
 from ..text import READABLE, Line, wrapped
 from .line_view import LineView
 
 MAX_SHOWN: Final = 400_000
 """Most characters that are shown; a copy is not cut."""
-_PROSE: Final = 20_000
 
 Paragraphs = Iterable[tuple[str, str]]
 """Text and style; a text may have line breaks of its own."""
@@ -48,7 +45,7 @@ class TextLines(LineView):
         room = MAX_SHOWN
         for text, style in self._paragraphs:
             cut = text[:room]
-            self._lines += [((line, style),) for line in _broken(cut, width)]
+            self._lines += [((line, style),) for line in wrapped(cut.expandtabs(4), width)]
             room -= len(cut)
             if len(cut) < len(text):
                 self._lines.append(((f"… cut after {MAX_SHOWN:,} characters; y copies all", "dim"),))
@@ -65,11 +62,3 @@ class TextLines(LineView):
 
     def find(self, key: Hashable) -> int | None:
         return key if isinstance(key, int) and key < len(self._lines) else None
-
-
-def _broken(text: str, width: int) -> list[str]:
-    text = text.expandtabs(4)
-    if len(text) <= _PROSE and text.isascii():
-        return wrapped(text, width)
-    # Breaking at words takes too long for a large text, and counts characters where cells are meant.
-    return [part for line in text.split("\n") for part in (chop_cells(line, width) if line else [""])]

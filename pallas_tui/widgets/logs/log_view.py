@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import ClassVar, Final
 
 import regex
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.cache import LRUCache
 
@@ -181,8 +181,8 @@ class LogList(WrappingView):
         if width - indent < 20:
             indent = min(2, width // 2)
         room = max(1, width - indent)
-        parts: list[Part] = [(text, style) for text in _broken(record.message, room)]
-        parts += [(text, DIM) for text in _broken(record.extra, room) if text]
+        parts: list[Part] = [(text, style) for text in wrapped(record.message, room)]
+        parts += [(text, DIM) for text in wrapped(record.extra, room) if text]
         if len(parts) > most:
             text, tone = parts[most - 1]
             parts[most - 1 :] = [(fit(text, room - 1, self._glyphs) + self._glyphs.ellipsis, tone)]
@@ -220,13 +220,6 @@ class LogList(WrappingView):
         if source.exists:
             return f"The log is empty.\n{path}"
         return f"There is no log yet. It will be written to\n{path}"
-
-
-def _broken(text: str, width: int) -> list[str]:
-    """Return a text in pieces of that many cells, at words where each character is one cell."""
-    if width >= 8 and cell_len(text) == len(text):
-        return wrapped(text, width)
-    return chop_cells(text, width) or [""]
 
 
 def _tail(text: str, width: int, glyphs: Glyphs) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from textual.highlight import highlight
 
 from pallas.safe_text import one_line, sanitize
 
-from ...text import Glyphs, Line, Part
+from ...text import Glyphs, Line, Part, wrapped, wrapped_line
 from ..tones import DIM
 from .filter_terms import text_of
 
@@ -50,7 +50,7 @@ def tree_lines(
 
 def text_lines(text: str, width: int) -> list[TreeLine]:
     """Return a line that is no JSON, for that width."""
-    pieces = [piece for line in text.split("\n") for piece in chop_cells(line, max(1, width)) or [""]]
+    pieces = wrapped(text, width)
     return [TreeLine((), part, ((piece, ""),)) for part, piece in enumerate(pieces[:MAX_LINES])]
 
 
@@ -103,29 +103,11 @@ def _scalar(path: Path, head: list[Part], text: str, style: str, width: int, fir
         below = min(_INDENT * len(path), width // 2)
         start = [TreeLine(path, first, tuple(head))]
         return start + _scalar(path, [(" " * below, "")], text, style, width, first + 1)
-    pieces = _pieces(text.replace("\n", " "), max(1, width - indent)) or [""]
+    pieces = wrapped(text.replace("\n", " "), width - indent)
     lines = [TreeLine(path, first, (*head, (pieces[0], style)))]
     for part, piece in enumerate(pieces[1:], first + 1):
         lines.append(TreeLine(path, part, ((" " * indent, ""), (piece, style))))
     return lines
-
-
-def _pieces(text: str, width: int) -> list[str]:
-    """Return a text in pieces of that many cells, broken between words where no piece becomes half empty."""
-    pieces: list[str] = []
-    at = 0
-    while at < len(text):
-        head = text[at : at + 4 * width]  # more never fits, and a long text is not searched whole
-        if cell_len(head) <= width:
-            pieces.append(head)
-            at += len(head)
-            continue
-        piece = chop_cells(head, width)[0] or head[0]
-        gap = len(piece) if head[len(piece) : len(piece) + 1] == " " else piece.rfind(" ")
-        end = gap + 1 if gap > len(piece) // 2 else len(piece)
-        pieces.append(head[:end].rstrip(" "))
-        at += end
-    return pieces
 
 
 def _block(path: Path, text: str, indent: int, width: int) -> list[TreeLine]:
@@ -134,7 +116,7 @@ def _block(path: Path, text: str, indent: int, width: int) -> list[TreeLine]:
     room = max(1, width - indent)
     lines: list[TreeLine] = []
     for parts in _coloured(sanitize(text.strip("\n"))):
-        for piece in _chopped(parts, room):
+        for piece in wrapped_line(parts, room):
             lines.append(TreeLine(path, len(lines) + 1, ((" " * indent, ""), *piece)))
     return lines
 
@@ -153,24 +135,3 @@ def _coloured(text: str) -> list[Line]:
         parts.append((plain[at:], ""))
         lines.append(tuple(part for part in parts if part[0]) or (("", ""),))
     return lines
-
-
-def _chopped(line: Line, width: int) -> list[Line]:
-    """Return a line of several styles, broken at that many cells."""
-    if sum(cell_len(text) for text, _ in line) <= width:
-        return [line]
-    lines: list[list[Part]] = [[]]
-    room = width
-    for text, style in line:
-        while text:
-            if cell_len(text) <= room:
-                lines[-1].append((text, style))
-                room -= cell_len(text)
-                break
-            piece = chop_cells(text, room)[0] if room > 1 else ""
-            if piece:
-                lines[-1].append((piece, style))
-                text = text[len(piece) :]
-            lines.append([])
-            room = width
-    return [tuple(parts) for parts in lines]
