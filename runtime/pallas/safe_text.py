@@ -18,14 +18,36 @@ _DEFAULT_IGNORABLE: Final = re.compile(
 _MARKS: Final = frozenset(("Mn", "Me"))
 
 _JOINER: Final = "\u200d"
-_STYLES: Final = "\ufe0e\ufe0f"
+_SELECTORS: Final = "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+_TAIL: Final = _JOINER + _SELECTORS
+"""What may end a cut text without what it belongs to."""
 _PICTURE: Final = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 )
-# A joiner between two pictures, and a style behind one, are parts of an emoji, which is seen.
-_EMOJI_PARTS: Final = re.compile(
+# The emoji that have a style as text and one as picture, in Unicode's property Emoji.
+_STYLED: Final = (
+    "["
+    "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u231a\u231b\u2328\u23cf\u23e9-\u23f3"
+    "\u23f8-\u23fa\u24c2\u25aa\u25ab\u25b6\u25c0\u25fb-\u25fe\u2600-\u2604\u260e\u2611\u2614\u2615"
+    "\u2618\u261d\u2620\u2622\u2623\u2626\u262a\u262e\u262f\u2638-\u263a\u2640\u2642\u2648-\u2653\u265f"
+    "\u2660\u2663\u2665\u2666\u2668\u267b\u267e\u267f\u2692-\u2697\u2699\u269b\u269c\u26a0\u26a1\u26a7"
+    "\u26aa\u26ab\u26b0\u26b1\u26bd\u26be\u26c4\u26c5\u26c8\u26ce\u26cf\u26d1\u26d3\u26d4\u26e9\u26ea"
+    "\u26f0-\u26f5\u26f7-\u26fa\u26fd\u2702\u2705\u2708-\u270d\u270f\u2712\u2714\u2716\u271d\u2721"
+    "\u2728\u2733\u2734\u2744\u2747\u274c\u274e\u2753-\u2755\u2757\u2763\u2764\u2795-\u2797\u27a1\u27b0"
+    "\u27bf\u2934\u2935\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\u3030\u303d\u3297\u3299"
+    "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff]"
+)
+# Unified_Ideograph: a selector after one chooses its form.
+_IDEOGRAPH: Final = (
+    "[\u3400-\u4dbf\u4e00-\u9fff\ufa0e\ufa0f\ufa11\ufa13\ufa14\ufa1f\ufa21\ufa23\ufa24\ufa27-\ufa29"
+    "\U00020000-\U0002ee5d\U00030000-\U000323af]"
+)
+# A joiner between two pictures, and one selector after a character that has several forms, are parts of what
+# is seen.
+_SEEN_PARTS: Final = re.compile(
     f"(?:(?<={_PICTURE})|(?<={_PICTURE}\ufe0f)){_JOINER}(?={_PICTURE})"
-    f"|(?<={_PICTURE})[{_STYLES}]|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    f"|(?:(?<={_STYLED})[\ufe0e\ufe0f]|(?<={_IDEOGRAPH})[\U000e0100-\U000e01ef])(?![{_SELECTORS}])"
+    "|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 )
 
 
@@ -59,14 +81,19 @@ def json_escape(character: str) -> str:
     return "".join(f"\\u{pair.hex()}" for pair in pairs)
 
 
+def without_seen_parts(text: str) -> str:
+    """``text`` without the invisible parts of emoji and selectors of an ideograph's form."""
+    return text if text.isascii() else _SEEN_PARTS.sub("", text)
+
+
 def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
-    """``text`` with each invisible character replaced, except the parts of an emoji."""
+    """``text`` with each invisible character replaced, except the parts of an emoji or ideograph."""
     forms = {ord(each): replace(each) for each in set(text) if is_invisible(each)}
     if not forms:
         return text
     pieces: list[str] = []
     end = 0
-    for part in _EMOJI_PARTS.finditer(text):
+    for part in _SEEN_PARTS.finditer(text):
         pieces += (text[end : part.start()].translate(forms), part[0])
         end = part.end()
     return "".join((*pieces, text[end:].translate(forms)))
@@ -75,9 +102,9 @@ def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
 def sanitize(text: str, limit: int | None = None) -> str:
     r"""``text`` with every character that could drive a terminal, reorder a line or hide in a visible form.
 
-    Those are all invisible characters outside an emoji, and marks without a letter to stand on. Newlines and
-    tabs stay; ``\r\n`` becomes ``\n``. With ``limit`` the result has at most that many characters and ends in
-    an ellipsis if something was cut. Idempotent.
+    Those are all invisible characters outside an emoji or ideograph, and marks without a letter to stand on.
+    Newlines and tabs stay; ``\r\n`` becomes ``\n``. With ``limit`` the result has at most that many
+    characters and ends in an ellipsis if something was cut. Idempotent.
 
     For people who look at a screen; what a model or a program reads must stay as it is.
     """
@@ -85,11 +112,11 @@ def sanitize(text: str, limit: int | None = None) -> str:
     if not cut and text.isascii() and text.isprintable():
         return text
     if cut:
-        text = text[:limit].rstrip(_JOINER + _STYLES)
+        text = text[:limit].rstrip(_TAIL)
     text = text.replace("\r\n", "\n")
     clean = replace_invisible(text if text.isascii() else _without_bare_marks(text), _form)
     if limit is not None and (cut or len(clean) > limit):
-        clean = clean[: limit - 1].rstrip(_JOINER + _STYLES) + "…"
+        clean = clean[: limit - 1].rstrip(_TAIL) + "…"
     return clean
 
 
@@ -118,7 +145,7 @@ def _without_bare_marks(text: str) -> str:
         return text
     no_base = re.escape("".join(sorted({"\n", "\t", *filter(is_invisible, characters)})))
     bare = re.compile(rf"(?:\A|(?<=[{no_base}]))[{re.escape(marks)}]+")
-    emoji = {part.end() for part in _EMOJI_PARTS.finditer(text)}
+    emoji = {part.end() for part in _SEEN_PARTS.finditer(text)}
 
     def shown(match: re.Match[str]) -> str:
         return match[0] if match.start() in emoji else "".join(map(_form, match[0]))
@@ -139,7 +166,7 @@ class PieceSanitizer:
     def feed(self, piece: str) -> str:
         """Return what is shown for this piece; its end waits where the next one decides how it is shown."""
         text = self._held + piece
-        ready = text.rstrip(f"\r{_JOINER}{_STYLES}")
+        ready = text.rstrip(f"\r{_TAIL}")
         self._held = text[len(ready) :]
         return self._shown(ready)
 

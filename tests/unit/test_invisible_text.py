@@ -19,6 +19,13 @@ DEFAULT_IGNORABLE = """
 00AD 034F 061C 115F-1160 17B4-17B5 180B-180F 200B-200F 202A-202E 2060-206F 3164 FE00-FE0F FEFF FFA0 FFF0-FFF8
 1BCA0-1BCA3 1D173-1D17A E0000-E0FFF
 """
+IDEOGRAPHS = (
+    "葛\U000e0100",
+    "辻\U000e0101飴\U000e0100屋",
+    "\u3402\U000e01ef",
+    "𠮟\U000e0100",
+    "\ufa11\U000e0100",
+)
 SCRIPTS = ("مرحبا بالعالم", "שָׁלוֹם", "हिन्दी में", "සිංහල", "ไทยที่", "한국어", "é e\u0301", "ελληνικά", "中文漢字")
 EMOJI = (
     "👩🏽\u200d💻",
@@ -62,7 +69,7 @@ def test_none_of_them_is_drawn_and_no_cell_moves() -> None:
     assert cell_len(drawn.text) == cell_len(text.replace("\n", ""))
 
 
-@pytest.mark.parametrize("text", [*SCRIPTS, *EMOJI])
+@pytest.mark.parametrize("text", [*SCRIPTS, *EMOJI, *IDEOGRAPHS])
 def test_text_that_is_seen_stays_as_it_is(text: str) -> None:
     assert sanitize(text) == text
     assert sanitize(f"a\n{text}\nb") == f"a\n{text}\nb"
@@ -78,14 +85,36 @@ def test_a_mark_without_a_letter_is_made_visible(mark: str, before: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["a\ufe0f", "漢\U000e0100", "❤\ufe0f\ufe0f", "a\ufe0f\u200d👩", "1\ufe0f", "\ufe0f"]
+    "text",
+    [
+        "a\ufe0f",
+        "\u2192\ufe0f",  # an arrow that is no emoji
+        "a\ufe0f\u200d👩",
+        "1\ufe0f",
+        "🏽\ufe0f",
+        "\ufe0f",
+        "a\U000e0100",
+        "か\U000e0100",
+        "漢\ufe0f",
+        "漢\ufe00",
+        "❤\U000e0100",
+        "\U000e0100",
+        # More than one: all of them.
+        "❤\ufe0f\ufe0f",
+        "❤\ufe0e\ufe0f",
+        "漢\U000e0100\U000e0101",
+        "漢\U000e0100\ufe0f",
+        "❤" + "".join(chr(0xE0100 + ord(each) - 16) for each in "send the keys"),
+    ],
 )
-def test_a_style_of_no_emoji_is_made_visible(text: str) -> None:
-    assert "\\" in sanitize(text)
+def test_a_selector_of_no_form_is_made_visible(text: str) -> None:
+    shown = sanitize(f"x{text}y")
+    assert not [each for each in shown if is_invisible(each) and each != "\u200d"]
+    assert shown.count("\\") == sum(map(is_invisible, text))
 
 
 PIECES = st.text(
-    st.sampled_from("ab\n\r❤👩💻🏽漢1हु\u200d\u200c\ufe0f\u20e3\u0301\U000e0041\x1b"), max_size=14
+    st.sampled_from("ab\n\r❤👩💻🏽漢1हु\u200d\u200c\ufe0f\u20e3\u0301\U000e0041\U000e0100\x1b"), max_size=14
 )
 
 

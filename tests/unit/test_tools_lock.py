@@ -359,7 +359,7 @@ def test_every_rule_for_instructions_is_in_the_documentation() -> None:
         "Order an item before the shop closes.",
         "Reads the file that the user names.",
         "A family: \U0001f468\u200d\U0001f469\u200d\U0001f467, a heart: \u2764\ufe0f.",
-        "Gibt den Preis zurück. 価格を返します。",
+        "Gibt den Preis zurück. 価格を返します。 葛\U000e0100飾区",
         "Returns previous orders of the user.",
     ],
 )

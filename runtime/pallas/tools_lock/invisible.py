@@ -5,7 +5,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-from pallas.safe_text import is_invisible, json_escape
+from pallas.safe_text import is_invisible, json_escape, without_seen_parts
 
 _BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _USUAL: Final = frozenset("\n\r\t")
@@ -13,8 +13,6 @@ _USUAL: Final = frozenset("\n\r\t")
 _UNKNOWN: Final = frozenset(("Cn", "Co"))
 _BLANK: Final = "\u2800"
 _NOT_ASCII: Final = re.compile(r"[^\x20-\x7e\n\r\t]")
-_JOINER: Final = "\u200d"
-_EMOJI_STYLE: Final = "\ufe0f"
 
 
 def bidirectional_in(text: str) -> list[str]:
@@ -25,9 +23,9 @@ def bidirectional_in(text: str) -> list[str]:
 def invisible_in(text: str) -> list[str]:
     """Return the other characters of ``text`` that are not seen, each once, in order.
 
-    Joiners and styles of emoji are left out where they follow a picture.
+    Joiners and styles in emoji are left out, and selectors of a form of an ideograph.
     """
-    found = (each for each in _strange(_without_emoji_parts(text)) if each not in _BIDI)
+    found = (each for each in _strange(without_seen_parts(text)) if each not in _BIDI)
     return [each for each in found if is_hidden(each)]
 
 
@@ -51,15 +49,3 @@ def is_hidden(character: str) -> bool:
 
 def _strange(text: str) -> list[str]:
     return list(dict.fromkeys(_NOT_ASCII.findall(text)))
-
-
-def _without_emoji_parts(text: str) -> str:
-    if _JOINER not in text and _EMOJI_STYLE not in text:
-        return text
-    kept: list[str] = []
-    for index, each in enumerate(text):
-        before = text[index - 1] if index else ""
-        follows = before == _EMOJI_STYLE or (before and unicodedata.category(before) in ("So", "Sk"))
-        if not (each in (_JOINER, _EMOJI_STYLE) and follows):
-            kept.append(each)
-    return "".join(kept)
