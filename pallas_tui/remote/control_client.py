@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pallas import __version__
 from pallas.bounds.fleet_answer import read_answer
 from pallas.model import Fault, FaultType, codec
-from pallas.safe_text import one_line
+from pallas.safe_text import one_line, sanitize, without_controls
 from pallas.surfaces.control import BASE
 
 from ..trust import trust_in
@@ -80,9 +80,12 @@ class ControlClient:
         return _document(body)
 
     async def request(self, method: str, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
-        """Send a request; returns the JSON of the answer, its texts sanitized."""
+        """Send a request; returns the JSON of the answer.
+
+        Its texts are data, as a fleet of this process gives them, without what drives a terminal.
+        """
         body, _ = await self._send(method, path, document, timeout=timeout)
-        return _document(body)
+        return _document(body, without_controls)
 
     async def read_bytes(self, path: str) -> tuple[bytes, Mapping[str, str]]:
         """The bytes at ``path`` as they are, and the headers."""
@@ -182,10 +185,10 @@ async def _messages(source: "httpx2.EventSource") -> AsyncIterator[StreamMessage
         yield StreamMessage(message.event, message.id, _document(message.data))
 
 
-def _document(text: str | bytes) -> Any:
-    """JSON from another machine: control characters for a terminal are made visible here, once."""
+def _document(text: str | bytes, form: Callable[[str], str] = sanitize) -> Any:
+    """JSON from another machine, with its texts in a form that is safe."""
     try:
-        return codec.visible(codec.loads(text))
+        return codec.visible(codec.loads(text), form)
     except codec.Undecodable as error:
         raise Fault(
             FaultType.PROTOCOL, f"the fleet answered something that is not understood: {error}"

@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 from pallas.model import Exchange
-from pallas.safe_text import sanitize
+from pallas.safe_text import sanitize, without_controls
 
 from ..text import Line, clock, duration
 
@@ -22,7 +22,7 @@ def pretty(body: str) -> str:
         document = json.loads(body)
         return sanitize(json.dumps(document, indent=2, ensure_ascii=False))
     except (ValueError, RecursionError):
-        return body
+        return sanitize(body)
 
 
 def state_of(exchange: Exchange) -> str:
@@ -92,7 +92,7 @@ def as_json(exchange: Exchange) -> str:
     }
     for name, headers, body in _halves(exchange):
         document[name.lower()] = {"headers": [list(pair) for pair in headers], "body": parsed(body)}
-    return sanitize(json.dumps(document, indent=2, ensure_ascii=False))
+    return without_controls(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _halves(exchange: Exchange) -> tuple[tuple[str, tuple[tuple[str, str], ...], str], ...]:

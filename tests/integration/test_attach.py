@@ -29,6 +29,7 @@ from pallas.model import (
     Fault,
     FaultType,
     FleetState,
+    MessageRecord,
     Notice,
     RunFinished,
     RunStarted,
@@ -365,6 +366,22 @@ async def test_hostile_text_of_the_fleet_is_made_visible() -> None:
             await until(lambda: any("52;c" in text for text in seen.texts()))
             assert remote.snapshot().name == "a␛[2Jb"
             assert not [text for text in seen.texts() if "\x1b" in text or "\u202e" in text]
+
+
+async def test_what_was_said_comes_unchanged_and_drives_no_terminal() -> None:
+    said = "می\u200cخواهم क्\u200dष soft\u00adhyphen \u200fab 葛\U000e0100 \x1b[2J"
+    row = MessageRecord("1", "thread", 1, "assistant", said, "complete", run="r1")
+    async with serving() as served:
+        served.fleet.rows["r1"] = (row,)
+        served.fleet.outcome = ToolOutcome(ok=True, content="[]", seconds=1.5, texts=(said,))
+        with attached(served.url) as fleet:
+            await until(lambda: fleet.can_control)
+            await until(lambda: fleet._connection.client)
+            (found,) = await fleet.said("r1")
+            assert found.content == said.replace("\x1b", "␛")
+            outcome = await fleet.call_tool("research", "docs", "search", {"q": said}, None)
+            assert outcome.texts == (said.replace("\x1b", "␛"),)
+            assert served.fleet.called[0][3] == {"q": said}
 
 
 async def test_stopping_is_quick_also_while_a_call_is_under_way() -> None:

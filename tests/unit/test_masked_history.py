@@ -112,3 +112,14 @@ def test_a_long_text_is_as_it_was_sent() -> None:
     sent = MaskedTexts([json.dumps({"content": shortened(long)})])
     assert sent.text(long) == shortened(long)
     assert sent.text(long + "y") == "[redacted]"
+
+
+async def test_a_recording_has_every_joiner_and_mark_of_what_was_said(ledger: Ledger, tmp_path: Path) -> None:
+    said = "می\u200cخواهم क्\u200dष soft\u00adhyphen \u200fab 葛\U000e0100"
+    recording = await told(ledger, tmp_path, FakeExecutor(sends_history), said, f"again {said}")
+    assert recording.history[0].text == said
+    assert recording.first.question == f"again {said}"
+    assert said in recording.first.answer
+    (step,) = recording.first.steps
+    sent = json.loads(step.request)["messages"]
+    assert [each["content"] for each in sent][::2] == [said, f"again {said}"]

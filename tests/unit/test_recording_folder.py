@@ -34,7 +34,7 @@ from pallas.recordings import recording_documents, recording_folder
 from pallas.recordings.diff_lines import detail_lines, row_line
 from pallas.recordings.recording_folder import BadRecording, archive_of, files_of, read, read_archive, write
 from pallas.recordings.run_diff import diff
-from pallas.safe_text import sanitize
+from pallas.safe_text import sanitize, without_controls
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(200))).decode()
 SYSTEM = {"role": "system", "content": "Be brief.\nBe right."}
@@ -191,8 +191,8 @@ def test_a_folder_is_written_again_without_what_was_in_it_before(tmp_path: Path)
     assert left == ["1-clerk/run.yaml", "notes.txt", "recording.yaml"]
 
 
-TEXT = st.text().map(sanitize)
-NAMES = st.text(max_size=8).map(sanitize)
+TEXT = st.text().map(without_controls)
+NAMES = st.text(max_size=8).map(without_controls)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT
     | st.floats(allow_nan=False, allow_infinity=False),
@@ -217,6 +217,24 @@ def test_any_request_and_response_come_back(requests: list[Any], response: Any) 
         wanted = loads(before.response) if before.response else None
         assert (loads(after.response) if after.response else None) == wanted
     assert (found.first.question, found.first.answer) == ("picture:x", "json:[1]")
+
+
+def test_what_was_said_comes_back_with_every_joiner_and_mark(tmp_path: Path) -> None:
+    said = "می\u200cخواهم क्\u200dष soft\u00adhyphen \u200fab 葛\U000e0100 \ufeff"
+    step = StepDetail(
+        Step("r1", 1, "model", "m", 0.0), json.dumps({"messages": [said]}), json.dumps({"a": said})
+    )
+    run = RecordedRun("r1", "clerk", said, said, steps=(step,), params={"instruction": said})
+    write(Recording("p", (run,), (Message("user", said),)), tmp_path)
+    found = read(tmp_path)
+    assert (found.first.question, found.first.answer, found.first.params) == (
+        said,
+        said,
+        {"instruction": said},
+    )
+    assert found.history[0].text == said
+    (again,) = found.first.steps
+    assert (loads(again.request), loads(again.response)) == ({"messages": [said]}, {"a": said})
 
 
 def test_a_value_that_is_nested_deeper_than_yaml_may_be_comes_back() -> None:
@@ -437,12 +455,17 @@ def test_control_codes_in_a_recording_are_made_visible_when_it_is_read() -> None
         for each in (files, other)
     )
     requests = [loads(each.request) for each in (*before.first.steps, *after.first.steps)]
-    said = [asdict(before), asdict(after), requests]
+    names = [(each.project, each.missing, each.first.id, each.first.agent) for each in (before, after)]
+    names += [(each.step.name, *each.headers) for each in (*before.first.steps, *after.first.steps)]
     for row in diff(before, after).rows():
-        said += [text for line in (row_line(row), *detail_lines(row.node)) for text, _ in line]
-    shown = list(texts_in(said))
-    assert len([each for each in shown if "owned" in each]) > 20
+        names += [text for line in (row_line(row), *detail_lines(row.node)) for text, _ in line]
+    shown = list(texts_in(names))
+    assert len([each for each in shown if "owned" in each]) > 10
     assert [each for each in shown if sanitize(each) != each] == []
+    # What was said stays as it is, but drives no terminal.
+    said = list(texts_in([asdict(before), asdict(after), requests]))
+    assert len([each for each in said if "owned" in each]) > 20
+    assert [each for each in said if without_controls(each) != each] == []
     why = refused(tar_of({"recording.yaml": b"format: 1\nruns: [a]\n", f"{CONTROLS}.yaml": b"- 1"}))
     assert "must be a mapping" in why
     assert sanitize(why) == why

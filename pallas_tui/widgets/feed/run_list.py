@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pallas.model import Exchange, MessageRecord, Step
 from pallas.model.spend_limits import AccountStatus, shown_amount
-from pallas.safe_text import one_line
+from pallas.safe_text import one_line, sanitize
 
 from ...runs import step_text
 from ...runs.exchange_text import state_of, title_of, went_wrong
@@ -186,7 +186,7 @@ class RunList(LineView):
         entries += [Fact("limit" if not at else "", _limit_text(each)) for at, each in enumerate(self.limits)]
         for row in self.said:
             name = "question" if row.role == "user" else "text"
-            pieces = wrapped(row.content, width - _NAME_WIDTH)[:MAX_TEXT_LINES]
+            pieces = wrapped(sanitize(row.content), width - _NAME_WIDTH)[:MAX_TEXT_LINES]
             entries += [Fact(name if not at else "", each or " ") for at, each in enumerate(pieces)]
         entries += [Fact(), Fact("Trace"), *self._trace(roots)]
         if self.steps:

@@ -11,7 +11,7 @@ from .steps import StepDetail
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One run. Text is sanitised, secrets are masked.
+    """One run. Names are sanitised, texts are data without control characters, secrets are masked.
 
     The number of a step of another run that asked for it is ``parent_step``; it is 0 for the first run.
     """

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pallas.model import Cost, RecordedRun, StepDetail
 from pallas.model.step_view import view_of
-from pallas.safe_text import one_line
+from pallas.safe_text import one_line, sanitize
 
 from .diff_tree import (
     DiffMark,
@@ -156,7 +156,7 @@ def word_lines(pieces: tuple[Piece, ...]) -> Iterator[DiffLine]:
     for number, (sign, text) in enumerate(pieces):
         if sign == "=":
             text = _near(text, is_first=number == 0, is_last=number == last)
-        for at, part in enumerate(text.split("\n")):
+        for at, part in enumerate(sanitize(text).split("\n")):
             if at:
                 yield tuple(line)
                 line = []
@@ -202,7 +202,7 @@ def _contents(node: DiffNode) -> Iterator[DiffLine]:
     for name, text in _said(node):
         if text:
             yield ((name, "strong"),)
-            yield from (((f"  {line}", ""),) for line in text.split("\n"))
+            yield from (((f"  {line}", ""),) for line in sanitize(text).split("\n"))
 
 
 def _said(node: DiffNode) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pallas.bounds.images import kind_of
 from pallas.model import Image, Message, RecordedRun, Recording, Step, StepDetail
 from pallas.model.codec import Undecodable, decode, dumps, encode_sparse, loads, visible
+from pallas.safe_text import without_controls
 
 MAX_DEPTH: Final = 40
 """Levels of nesting beyond which a value is written as JSON text."""
@@ -240,7 +241,7 @@ class _Reader:
     def _value(self, value: Any, depth: int = 0) -> Any:
         """A value with its pictures in place."""
         if depth > MAX_DEPTH and isinstance(value, str) and value.startswith(_JSON):
-            return visible(_loaded(value.removeprefix(_JSON)))
+            return visible(_loaded(value.removeprefix(_JSON)), without_controls)
         if isinstance(value, list):
             return [self._value(each, depth + 1) for each in value]
         if isinstance(value, dict):

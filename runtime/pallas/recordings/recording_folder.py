@@ -14,7 +14,7 @@ import yaml
 from pallas.bounds.bounded_yaml import BoundedLoader
 from pallas.model import Recording
 from pallas.model.codec import visible
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize, without_controls
 
 from .recording_documents import BadDocument, Documents, documents_of, recording_of
 
@@ -27,6 +27,8 @@ PICTURES: Final = "pictures"
 """The folder of the pictures."""
 RECORDINGS: Final = Path("recordings")
 """The folder of recordings that are given no place of their own."""
+_DATA: Final = frozenset({"question", "answer", "params", "request", "response", "messages"})
+"""What models and tools got and said: it is repeated, and stays as it is. Everything else is a name."""
 _ABOUT: Final = "# A run with all that it asked and got. `pallas replay` repeats it without a model.\n"
 
 
@@ -168,8 +170,11 @@ def _document(name: str, data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadRecording(f"{name}:1: must be a mapping; record the run again")
     _check_plain(document, name, set())
-    clean: dict[str, Any] = visible(document)  # somebody may have written into it
-    return clean
+    # Somebody may have written into it.
+    return {
+        visible(key): visible(value, without_controls if key in _DATA else sanitize)
+        for key, value in document.items()
+    }
 
 
 def _check_plain(value: Any, name: str, seen: set[int]) -> None:

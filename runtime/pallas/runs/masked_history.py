@@ -13,21 +13,22 @@ from pallas.model import Message, RunTexts
 from pallas.model.codec import Undecodable, loads
 from pallas.model.long_strings import shortened
 from pallas.model.redaction import MASK, redact_text
-from pallas.safe_text import sanitize
+from pallas.safe_text import sanitize, without_controls
 
 
 class MaskedTexts:
     """The texts in JSON documents whose secrets were masked when they were recorded."""
 
     def __init__(self, documents: Iterable[str]) -> None:
-        texts = [sanitize(text) for each in documents for text in _texts(_loaded(each))]
+        texts = [without_controls(text) for each in documents for text in _texts(_loaded(each))]
         self._all = "\n".join(texts)
         self._masked = [each for each in texts if MASK in each]
 
     def text(self, text: str) -> str:
         """A text as it was recorded: also masked in part, or shortened. The mask if it was not."""
         plain = clean(text)
-        if plain in self._all:
+        # An older release recorded them as they are shown.
+        if plain in self._all or sanitize(plain) in self._all:
             return plain
         if (short := shortened(text)) != text and short in self._all:
             return short
@@ -70,8 +71,8 @@ def masked_history(
 
 
 def clean(text: str) -> str:
-    """A text, sanitised and without the secrets that are known now."""
-    return sanitize(redact_text(text))
+    """A text as data, without the secrets that are known now."""
+    return without_controls(redact_text(text))
 
 
 def _said(text: str, known: RunTexts | None, part: Literal["question", "answer"], sent: MaskedTexts) -> str:
@@ -79,7 +80,7 @@ def _said(text: str, known: RunTexts | None, part: Literal["question", "answer"]
     plain = clean(text)
     if known is not None and known.is_as_said:
         return plain
-    masked = sanitize(getattr(known, part)) if known is not None else ""
+    masked = without_controls(getattr(known, part)) if known is not None else ""
     return masked if masked and _is_masked(masked, plain) else sent.text(text)
 
 

@@ -24,7 +24,7 @@ from pallas.model.redaction import (
     redact_head,
     redact_text,
 )
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, without_controls
 from pallas.telemetry.ring_store import RingStore
 
 MAX_BODY: Final = 64 * 1024
@@ -107,7 +107,7 @@ def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
 
 
 def masked(text: str, known: Spellings | None = None, *, cut: bool = False) -> str:
-    """A JSON text with its secrets masked and sanitised; ``known`` and ``cut`` as in ``redact_text``."""
+    """A JSON text as data, with its secrets masked; ``known`` and ``cut`` as in ``redact_text``."""
     text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK), known, cut=cut)
     if MASK in text:
         text = _BARE.sub(r'\1"[redacted]"', text)
@@ -116,7 +116,7 @@ def masked(text: str, known: Spellings | None = None, *, cut: bool = False) -> s
         text = _HANDLE.sub(r"\g<head>…", text)
     if not text.isascii():
         text = _LATIN_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-    return sanitize(text)
+    return without_controls(text)
 
 
 def clean_again(exchange: Exchange) -> Exchange:
