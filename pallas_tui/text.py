@@ -8,6 +8,7 @@ from typing import Final
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from pallas.model import Fault
+from pallas.model.time_text import duration as duration
 from pallas.safe_text import one_line
 
 Part = tuple[str, str]
@@ -83,20 +84,6 @@ ASCII: Final = Glyphs(
 assert all(
     cell_len(getattr(glyphs, field.name)) == 1 for glyphs in (UNICODE, ASCII) for field in fields(Glyphs)
 )
-
-
-def duration(seconds: float, running: bool = False) -> str:
-    """``40 ms``, ``3.1 s``, ``2:05 min``, ``1:02 h``; no milliseconds while ``running``: they flicker."""
-    seconds = max(0.0, seconds)
-    if seconds < 0.0995 and not running:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 100:
-        return f"{minutes}:{rest:02} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02} h"
 
 
 def clock(at: float) -> str:

@@ -10,7 +10,7 @@ from support.offline import offline_project
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
-from pallas.model import RunStarted, StepDetail, ToolEvent
+from pallas.model import RunStarted, StepChanged, StepDetail, ToolEvent
 from pallas.model.step_view import view_of
 
 BEARER = "canary-bearer-7d2c1b0a9f8e"
@@ -131,6 +131,14 @@ async def test_calls_made_at_once_are_steps_below_the_question_that_wanted_them(
     assert {(each.call_id, each.span_id) for each in events} == {
         (each.step.call_id, each.step.span_id) for each in (first, second)
     }
+    # The begin and the end of each step are told, as it is recorded.
+    told = [each.step for each in fleet.hub.since(before).events if isinstance(each, StepChanged)]
+    begun = [(each.number, each.kind, each.parent, each.call_id) for each in told if each.seconds is None]
+    assert sorted(begun) == [
+        (each.step.number, each.step.kind, each.step.parent, each.step.call_id) for each in steps
+    ]
+    ended = {each.number: (each.state, each.seconds) for each in told if each.seconds is not None}
+    assert ended == {each.step.number: (each.step.state, each.step.seconds) for each in steps}
     # The same call has the same digest in each run.
     assert second.step.digest == (await steps_of(fleet, agent, "look for both", era))[2].step.digest
 

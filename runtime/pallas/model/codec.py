@@ -39,6 +39,7 @@ from pallas.model import (
     RunStarted,
     ServerMissing,
     SessionChanged,
+    StepChanged,
     StepStarted,
     TaskChanged,
     TextDelta,
@@ -54,7 +55,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, LoopMessage, Compacted,
         Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
-        ServerMissing, ModelRetry, RunContinued, QuestionAsked, QuestionAnswered,
+        ServerMissing, ModelRetry, RunContinued, QuestionAsked, QuestionAnswered, StepChanged,
     )
 }  # fmt: skip
 """The event classes by the name in ``type``."""

@@ -12,6 +12,7 @@ from .health import Health
 from .money import ModelCost
 from .run_values import Role, ToolAnswer, ToolCall
 from .states import AgentState, FleetState
+from .steps import Step
 
 Outcome = Literal["ok", "error", "cancelled"]
 ToolPhase = Literal["started", "completed", "failed"]
@@ -92,6 +93,13 @@ class StepStarted(RunEvent):
     actor: str  # differs from the agent for a child
     step: int
     kind: Literal["llm", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChanged(RunEvent):
+    """A recorded step of the run began or ended: its number and its duration are those of the record."""
+
+    step: Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

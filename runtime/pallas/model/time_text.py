@@ -23,3 +23,17 @@ def since_of(text: str, now: float) -> float | None:
         return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def duration(seconds: float, running: bool = False) -> str:
+    """``40 ms``, ``3.1 s``, ``2:05 min``, ``1:02 h``; no milliseconds while ``running``: they flicker."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.0995 and not running:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 100:
+        return f"{minutes}:{rest:02} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02} h"

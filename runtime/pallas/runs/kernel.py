@@ -424,13 +424,13 @@ class Kernel:
             run.agent,
             run.context,
             self.wire.open(run.id) if self.wire is not None else None,
-            self.steps.open(run.id, conversation.key or run.id, run.steps_before),
+            self.steps.open(run.id, conversation.key or run.id, run.steps_before, run.tell_step),
             meter_of(self.spending, run, request, self._runs),
         )
         run.recorded = trace.steps
         with running(trace), asking(RunPeople(self.questions, run)):
-            repeat_steps(() if run.fork is None else run.fork.steps)
             run.emit(started(run, request, run.context, conversation.thread))
+            repeat_steps(() if run.fork is None else run.fork.steps)
             return await self._run_traced(run, request, conversation)
 
     async def _run_traced(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> RunResult:

@@ -79,7 +79,7 @@ def result_of(run: ActiveRun, request: RunRequest, result: TurnResult) -> RunRes
         run_id=run.id,
         texts=result.texts,
         conversation=request.conversation,
-        seconds=run.seconds,
+        seconds=run.end_clock(),
         steps=run.steps,
         tools=run.tools,
         usage=(whole := run.priced(result.usage)),

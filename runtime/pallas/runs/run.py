@@ -38,6 +38,7 @@ from pallas.model import (
     RunVersion,
     Said,
     ServerMissing,
+    StepChanged,
     StepStarted,
     TextDelta,
     ToolEvent,
@@ -52,6 +53,7 @@ from pallas.runs.partial_text import PartialText
 from pallas.runs.run_clock import RunClock
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import RunSteps
 
 log = logging.getLogger(__name__)
@@ -168,6 +170,8 @@ class ActiveRun:
     clock: RunClock = field(default_factory=RunClock)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _told_steps: dict[int, bool] = field(default_factory=dict)  # whether a step was open when it was told
+    _took: float | None = None
 
     def __post_init__(self) -> None:
         self.draft = PartialText(self.agent)
@@ -290,8 +294,13 @@ class ActiveRun:
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
-        return perf_counter() - self.began
+        """How long it has been running, or took."""
+        return self._took if self._took is not None else perf_counter() - self.began
+
+    def end_clock(self) -> float:
+        """Stop the clock; the time until the first call. What is written, shown and sent is this figure."""
+        self._took = self.seconds
+        return self._took
 
     def calls(self, trace: TraceContext) -> bool:
         """Whether the run has an open call with this span."""
@@ -360,6 +369,12 @@ class ActiveRun:
         """Publish a notice to all who watch the fleet."""
         self.hub.publish(notice)
 
+    def tell_step(self, step: OpenStep) -> None:
+        """Publish the begin and the end of a recorded step; the ledger has the steps themselves."""
+        if self._told_steps.get(step.number) != step.is_open:
+            self._told_steps[step.number] = step.is_open
+            self.hub.publish(StepChanged(run_id=self.id, agent=self.agent, step=step.outline))
+
     def emit(self, event: Event) -> None:
         """Publish an event of this run, and count its own steps and calls.
 
@@ -424,7 +439,7 @@ class ActiveRun:
             self.meter.is_open = False
         if not self.cause and self.broken is not None:
             self.cause = one_line(redact_text(self.broken.cause), 500)
-        seconds, whole = self.seconds, self.priced(usage)
+        seconds, whole = self.end_clock(), self.priced(usage)
         self.stats.admitted -= 1
         self.stats.total += 1
         if outcome == "ok":

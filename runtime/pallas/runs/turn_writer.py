@@ -221,7 +221,7 @@ class TurnWriter:
             self._record,
             status=status,
             finished_at=time(),
-            seconds=self._run.seconds,
+            seconds=self._run.end_clock(),
             steps=self._run.steps,
             tools=self._run.tools,
             tokens_in=usage.input_tokens,

@@ -135,7 +135,7 @@ def text_of(result: RunResult) -> TextResult:
         # The offset of the last block, which is the answer itself (C4).
         f"{META}/finalOffset": len(text) - len(answer),
         f"{META}/stopReason": result.stop_reason,
-        f"{META}/seconds": round(result.seconds, 3),
+        f"{META}/seconds": round(result.seconds, 6),
         f"{META}/steps": result.steps,
         f"{META}/tools": result.tools,
     }

@@ -151,6 +151,12 @@ class OpenStep:
         return self._value
 
     @property
+    def outline(self) -> Step:
+        """Its current state without what is read from its texts, which takes time."""
+        attempts = tuple(each.value for each in self._attempts)
+        return replace(self._current, attempts=attempts) if attempts else self._current
+
+    @property
     def request(self) -> RequestParts | None:
         """What was sent; None if nothing was."""
         self.settle()

@@ -41,7 +41,14 @@ class RunSteps:
 
     __slots__ = ("_costs", "_made", "_record", "is_dropped", "open_calls", "run_id", "scope", "steps", "tell")
 
-    def __init__(self, record: "StepRecord", run_id: str, scope: str, before: int = 0) -> None:
+    def __init__(
+        self,
+        record: "StepRecord",
+        run_id: str,
+        scope: str,
+        before: int = 0,
+        tell: Callable[[OpenStep], None] = lambda step: None,
+    ) -> None:
         self._costs: dict[str, Cost] = {}
         self._record = record
         self._made = before
@@ -50,7 +57,7 @@ class RunSteps:
         self.steps: list[OpenStep] = []
         self.open_calls: set[int] = set()
         self.is_dropped = False
-        self.tell: Callable[[OpenStep], None] = _ignore
+        self.tell = tell
 
     def begin(
         self,
@@ -217,9 +224,15 @@ class StepRecord(RingStore[RunSteps]):
             for each in waiting:
                 each.settle()
 
-    def open(self, run_id: str, scope: str, before: int = 0) -> RunSteps:
+    def open(
+        self,
+        run_id: str,
+        scope: str,
+        before: int = 0,
+        tell: Callable[[OpenStep], None] = lambda step: None,
+    ) -> RunSteps:
         """Begin the record of a run of the conversation ``scope``, or go on after ``before`` steps."""
-        return self.put(run_id, RunSteps(self, run_id, scope, before))
+        return self.put(run_id, RunSteps(self, run_id, scope, before, tell))
 
 
 def stored(step: OpenStep) -> StoredStep:
@@ -336,7 +349,3 @@ def _loaded(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _ignore(step: OpenStep) -> None:
-    pass

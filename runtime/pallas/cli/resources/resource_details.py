@@ -36,6 +36,7 @@ _LABELS: Final = {
     "forkedAtStep": "Forked at step",
     "lastTurnAt": "Last turn",
     "seconds": "Took",
+    "steps": "Loop steps",
     "lastBeatSeconds": "Last beat",
     "isHere": "Answered",
 }

@@ -31,7 +31,7 @@ def heading(step: Mapping[str, Any]) -> str:
         when(step.get("startedAt")),
         str(step.get("state") or ""),
         seconds(step.get("seconds")),
-        f"first token after {first * 1000:.0f} ms" if (first := step.get("firstToken")) is not None else "",
+        f"first token after {seconds(first)}" if (first := step.get("firstToken")) is not None else "",
         f"tokens {tokens}" if tokens else "",
         cost_text(step),
         f"{speed} tokens/s" if speed is not None else "",

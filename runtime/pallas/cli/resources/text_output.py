@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from pallas.model.time_text import duration
 from pallas.safe_text import sanitize
 
 FORMATS: Final = ("table", "yaml", "json")
@@ -40,10 +41,10 @@ def when(iso: Any) -> str:
 
 
 def seconds(value: Any) -> str:
-    """Return ``0.8 s``, ``74 s``; empty for a value that is no duration."""
+    """Return a duration as the workbench shows it; empty for a value that is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return ""
-    return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    return duration(value)
 
 
 def _escaped(text: str) -> str:

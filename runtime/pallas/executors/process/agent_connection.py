@@ -281,11 +281,19 @@ class AgentConnection(ChildConnection[AgentCall]):
         if records is None or records.steps is None:
             return
         step = message.detail.step
+        parent = records.open_steps.get(step.parent)
+        number = parent.number if parent is not None else records.cause
         opened = records.open_steps.get(step.number)
         if opened is None:
-            opened = records.open_steps[step.number] = records.steps.begin(step.kind)
-        parent = records.open_steps.get(step.parent)
-        opened.receive(message.detail, parent.number if parent is not None else records.cause)
+            opened = records.open_steps[step.number] = records.steps.begin(
+                step.kind,
+                name=step.name,
+                provider=step.provider,
+                parent=number,
+                call_id=step.call_id,
+                span_id=step.span_id,
+            )
+        opened.receive(message.detail, number)
         opened.keep_pictures(message.pictures)
 
     def _resolve(self, answer: CommandDone | TurnAnswer) -> None:

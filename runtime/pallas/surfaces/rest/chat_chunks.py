@@ -205,7 +205,7 @@ def answer_of(result: RunResult) -> dict[str, Any]:
         "turnIndex": result.turn_index,
         "runId": result.run_id,
         "stopReason": result.stop_reason,
-        "seconds": round(result.seconds, 3),
+        "seconds": round(result.seconds, 6),
         "steps": result.steps,
         "tools": result.tools,
         "usage": usage if counted else None,

@@ -58,7 +58,7 @@ def run_out(record: RunRecord, cost: RunCost) -> RunModel:
         attempt=record.attempt,
         startedAt=iso(record.started_at),
         finishedAt=iso_or_none(record.finished_at),
-        seconds=round(record.seconds, 3),
+        seconds=round(record.seconds, 6),
         steps=record.steps,
         tools=record.tools,
         usage=TokensModel(inputTokens=record.tokens_in, outputTokens=record.tokens_out) if counted else None,
@@ -125,7 +125,7 @@ def _fields(step: Step) -> dict[str, Any]:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 4)
+    return None if seconds is None else round(seconds, 6)
 
 
 def _parsed(text: str) -> Any:
