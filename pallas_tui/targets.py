@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from textual.app import App
 from textual.message import Message
 
-from pallas.model import Reloaded, ThreadRecord
+from pallas.model import Reloaded, Step, ThreadRecord
 
 from .runs.feed_run import FeedRun
 
@@ -109,6 +109,14 @@ class ScreenOpener(Protocol):
 
     def open_run(self, run: FeedRun) -> None:
         """All of a run of the feed."""
+        ...
+
+    def run_of(self, run_id: str) -> FeedRun | None:
+        """A run that the feed has."""
+        ...
+
+    def open_step(self, step: Step) -> None:
+        """What a step of a run sent, and what came back."""
         ...
 
     def find_run(self, run_id: str, missing: str) -> None:

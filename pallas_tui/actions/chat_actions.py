@@ -272,8 +272,9 @@ ACTIONS = (
         "Fold or unfold call",
         "Show or hide what is below the call",
         "turn",
-        "enter,space",
+        "space",
     ),
+    Action("calls.open", "calls", "Open call", "What it sent and what came back", "choose", "enter", "open"),
     Action(
         "calls.copy",
         "calls",

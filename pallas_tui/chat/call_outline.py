@@ -81,7 +81,7 @@ class CallOutline:
     def _add(self, rows: list[CallRow], node: Node, depth: int, now: float, dot: str) -> None:
         children = shown_children(node)
         is_open = None if not children else id(node) not in self._closed
-        rows.append(CallRow(node.label, figures_of(node, now, dot), node.state, depth, is_open, node))
+        rows.append(CallRow(node.title, figures_of(node, now, dot), node.state, depth, is_open, node))
         if node.error:
             rows.append(_error_row(node, depth))
         if is_open:
@@ -95,14 +95,18 @@ class CallOutline:
     def _summary(self, tops: list[Node], now: float, dot: str) -> CallRow:
         if len(tops) == 1 and not self._left_out:
             node = tops[0]
-            return CallRow(node.label, figures_of(node, now, dot), node.state, 0, False, None)
+            return CallRow(node.title, figures_of(node, now, dot), node.state, 0, False, None)
         times = [node.seconds(now) for node in tops]
         # Calls that ran in parallel took from the first start to the last end.
         starts = [node.started for node in tops if node.started is not None]
         ends = [now if node.ended is None else node.ended for node in tops]
         parts = [duration(max(ends) - min(starts))] if starts and None not in times else []
         below = [node for top in tops for node in (top, *top.walk())]
-        parts.append(count(sum(node.kind == "call" for node in below) + self._left_out, "tool"))
+        calls = [node for node in below if node.kind == "call"]
+        if tops[0].record is not None:  # those of runs below it are counted there
+            run_id = tops[0].record.run_id
+            calls = [node for node in calls if node.record is not None and node.record.run_id == run_id]
+        parts.append(count(len(calls) + self._left_out, "tool"))
         if failed := sum(node.state == "error" for node in below):
             parts.append(f"{failed} failed")
         names = list(dict.fromkeys(node.label for node in tops))
@@ -141,7 +145,7 @@ def tree_details(tree: Tree, now: float, first: int = 0, end: int | None = None)
         agent = "agent " if node.kind == "agent" else ""
         figures = figures_of(node, now)
         error = f": {node.error}" if node.error else ""
-        lines.append(f"{'  ' * depth}- {agent}{node.label}" + (f" ({figures})" if figures else "") + error)
+        lines.append(f"{'  ' * depth}- {agent}{node.title}" + (f" ({figures})" if figures else "") + error)
         for child in node.children:
             add(child, depth + 1)
 

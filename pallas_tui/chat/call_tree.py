@@ -5,10 +5,11 @@ known; else one whose step is calling tools. Of several, and where there is none
 reported its step last. Of several open calls of one name the oldest is the one that ends.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from pallas.model import Step
 from pallas.safe_text import one_line
 
 from .run_progress import LoopStep, Progress, TextPiece, ToolProgress
@@ -30,7 +31,8 @@ class Node:
     ``started`` and ``ended`` are seconds on the stopwatch of the conversation; ``started`` is None if no
     message reported the start. ``steps`` are those of the agent, ``text`` is what it wrote; ``calling`` says
     whether its last step calls tools. ``arguments`` and ``result`` are those of a call in a durable thread.
-    ``error`` says why a call failed, empty where that is not known.
+    ``error`` says why a call failed, empty where that is not known. ``record`` is the call as its run
+    recorded it, with its number and its duration, None where that is not known.
     """
 
     kind: Literal["call", "agent"]
@@ -45,10 +47,18 @@ class Node:
     arguments: str = ""
     result: str = ""
     error: str = ""
+    record: Step | None = None
     children: list["Node"] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """Its number, if it has one, and its label."""
+        return self.label if self.record is None else f"{self.record.number}. {self.label}"
 
     def seconds(self, now: float) -> float | None:
         """Return how long it took, or takes so far; None when that is not known."""
+        if self.record is not None:
+            return self.record.seconds
         if self.started is None or (self.ended is None and self.state != "running"):
             return None
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
@@ -85,6 +95,7 @@ class Tree:
         self.version = 0
         self.left_out = 0
         self.failed = 0
+        self.is_recorded = False
         self._count = 0
         self._open: list[Node] = []
         self._errors: list[tuple[str, str]] = []
@@ -117,6 +128,17 @@ class Tree:
                 agent.text = (agent.text + text)[:MAX_TEXT]
                 self.version += 1
 
+    def take(self, calls: Iterable[Node]) -> None:
+        """Hold these calls of the agent itself, as its run recorded them, in place of what was heard."""
+        self.root.children = list(calls)
+        for node in self.root.children:
+            node.parent = self.root
+        below = list(self.root.walk())
+        self._count = sum(node.kind == "call" for node in below)
+        self.failed = sum(node.state == "error" for node in below)
+        self.is_recorded, self.left_out = True, 0
+        self.version += 1
+
     def add_stored(self, label: str, state: State, arguments: str, result: str) -> None:
         """Add a call of the agent itself from a durable thread: it is over, and its duration is not known."""
         self._count += 1
@@ -130,6 +152,8 @@ class Tree:
 
     def explain(self, label: str, error: str) -> None:
         """Say why the oldest failed call of that name failed, or the next one that ends."""
+        if self.is_recorded:
+            return
         failed = (each for each in self.root.children if each.label == label and each.state == "error")
         node = next((each for each in failed if not each.error), None)
         if node is not None:

@@ -1,8 +1,9 @@
 """The parts of a conversation: messages as they are shown, and the question in flight."""
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 from itertools import count as counter
 from typing import Final, Literal
 
@@ -77,6 +78,17 @@ class ChatEntry:
     trace_id: str = ""
     lost: str = ""
     widgets: int = 0
+
+    def place_calls(self, causes: Sequence[int]) -> None:
+        """Place the calls of the agent itself again, each given by the number of the step that caused it.
+
+        Those of one step are together, at the places that there are.
+        """
+        offsets, places = [place.offset for place in self.places], list[CallPlace]()
+        groups = [len(list(group)) for _, group in groupby(causes)]
+        for at, end in enumerate(accumulate(groups) if offsets else ()):
+            add_place(places, offsets[min(at, len(offsets) - 1)], end)
+        self.places = tuple(places)
 
     @property
     def parts(self) -> list[AnswerPart]:

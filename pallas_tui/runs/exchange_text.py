@@ -1,6 +1,7 @@
 """An exchange of the wire record as text and as JSON. Nothing in here imports the screen."""
 
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pallas.model import Exchange
@@ -51,12 +52,31 @@ def title_of(exchange: Exchange) -> str:
     return f"{exchange.method or 'request'} {way} {exchange.peer}"
 
 
-def lines_of(exchange: Exchange) -> list[Line]:
+@dataclass(frozen=True, slots=True)
+class CallExchange:
+    """An exchange with the duration of what it belongs to: step ``number`` of its run, or with 0 the run.
+
+    What belongs to neither took as long as the exchange.
+    """
+
+    exchange: Exchange
+    seconds: float | None
+    number: int = 0
+
+    @property
+    def title(self) -> str:
+        """The number of the step, and caller, receiver and method, in one line."""
+        return (f"{self.number}. " if self.number else "") + title_of(self.exchange)
+
+
+def lines_of(call: CallExchange) -> list[Line]:
     """Return all of it, line by line; a line may be wider than the screen."""
-    took = "" if exchange.seconds is None else f", {duration(exchange.seconds)}"
-    lines: list[Line] = [
-        ((f"{clock(exchange.at)} {title_of(exchange)}: {state_of(exchange)}{took}", _STRONG),)
-    ]
+    exchange = call.exchange
+    is_over = exchange.seconds is not None and call.seconds is not None
+    took = f", {duration(call.seconds)}" if is_over and call.seconds is not None else ""
+    lines: list[Line] = [((f"{clock(exchange.at)} {call.title}: {state_of(exchange)}{took}", _STRONG),)]
+    if exchange.seconds is not None and call.seconds != exchange.seconds:
+        lines.append((("on the wire ", _DIM), (duration(exchange.seconds), "")))
     if exchange.span_id:
         lines.append((("span ", _DIM), (exchange.span_id, "")))
     if exchange.cut:
@@ -72,9 +92,9 @@ def lines_of(exchange: Exchange) -> list[Line]:
     return lines
 
 
-def as_text(exchange: Exchange) -> str:
+def as_text(call: CallExchange) -> str:
     """Return all of it as text to paste."""
-    return "\n".join("".join(text for text, _ in line) for line in lines_of(exchange))
+    return "\n".join("".join(text for text, _ in line) for line in lines_of(call))
 
 
 def as_json(exchange: Exchange) -> str:

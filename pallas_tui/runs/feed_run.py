@@ -20,7 +20,8 @@ from pallas.model import (
     RunFinished,
     RunStarted,
     ServerMissing,
-    StepStarted,
+    Step,
+    StepState,
     TodoChanged,
     ToolEvent,
 )
@@ -31,6 +32,7 @@ from ..chat.token_prices import tokens
 from ..records.question_text import answer_word, person, subject_of
 from ..text import count
 from .run_requests import DownstreamRequests
+from .step_text import name_of, title_of, went_wrong
 
 EARLIER: Final = "earlier"
 """The word on the line of a run from before the fleet was started."""
@@ -41,35 +43,57 @@ State = Literal["running", "ok", "error", "cancelled", "unknown"]
 """``unknown``: it is over, but the event that reported how it ended was lost."""
 
 
+_STATES: Final[dict[StepState, State]] = {"done": "ok", "failed": "error", "unknown": "unknown"}
+
+
 @dataclass(slots=True, eq=False)
 class RunStep:
-    """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
+    """A line of a run: a recorded step, a call that is not recorded here, or a note.
 
-    With a ``notice`` it is a call or a request to a downstream that failed, and the notice says why;
-    ``times`` counts requests like it.
+    ``record`` is the step as the run recorded it: its number and its duration are the only ones that are
+    shown. It is ``below`` the step that caused it. With a ``notice`` it is a step or a request that failed,
+    and the notice says why; ``times`` counts requests like it.
 
     ``ended`` is None while it runs, and stays None when no event reported the end; ``started`` is None when
     the start was lost. ``span`` is the span that the call sent along, and ``runs`` are the runs of other
-    agents that it started. ``actor`` is the agent of the step where that is an agent further down.
-    ``question`` is the id of the question to a person that this is.
+    agents that it started. ``is_relayed``: an agent that was called reported it. ``question`` is the id of
+    the question to a person that this is.
     """
 
     at: float
     label: str
-    depth: int
     state: State = "running"
     started: float | None = None
     ended: float | None = None
     call_id: str = ""
     notice: str = ""
     span: str = ""
-    actor: str = ""
     question: str = ""
     times: int = 1
+    is_relayed: bool = False
+    record: Step | None = None
+    below: "RunStep | None" = field(default=None, repr=False)
     runs: "list[FeedRun] | None" = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """What is asked: a model, a tool, an agent; or what a note says."""
+        return self.label if self.record is None else name_of(self.record)
+
+    @property
+    def title(self) -> str:
+        """Its number and its name."""
+        return self.label if self.record is None else title_of(self.record)
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether it is a question to a model."""
+        return self.record is not None and self.record.kind == "model"
 
     def seconds(self, now: float) -> float | None:
         """Return how long it took, or takes so far; None when that is not known."""
+        if self.record is not None and self.record.seconds is not None:
+            return self.record.seconds
         if self.started is None:
             return None
         if self.ended is not None:
@@ -130,8 +154,10 @@ class FeedRun:
     parent: "FeedRun | None" = field(default=None, repr=False)
     parent_step: RunStep | None = field(default=None, repr=False)
     _open: dict[str, RunStep] = field(default_factory=dict, repr=False)
-    _loops: dict[str, RunStep] = field(default_factory=dict, repr=False)
+    _calls: dict[str, RunStep] = field(default_factory=dict, repr=False)
+    _recorded: dict[int, RunStep] = field(default_factory=dict, repr=False)
     _noticed: dict[tuple[str, ...], RunStep] = field(default_factory=dict, repr=False)
+    _chosen: dict[str, RunStep] = field(default_factory=dict, repr=False)
 
     @property
     def running(self) -> bool:
@@ -189,42 +215,42 @@ class FeedRun:
 
     def compact(self, event: Compacted) -> None:
         """Note that its conversation came near the model's window."""
-        self._add(RunStep(event.at, compacted_text(event), 0, "ok"))
+        self._note(event.at, compacted_text(event))
 
     def routed(self, event: Routed | Rerouted) -> None:
         """Note that another agent or provider answers: a router chose it, or a provider failed."""
-        self._add(RunStep(event.at, routed_text(event), 0, "ok"))
+        self._note(event.at, routed_text(event))
 
     def quiet(self, step: RunStep, now: float) -> str:
         """Say how long the model of this step has written nothing, once that is long; else empty."""
-        asks = step.state == "running" and not step.actor and step.label.endswith("(llm)")
+        asks = step.state == "running" and step.asks_model and step.below is None
         seconds = now - max(self.heard, step.at)
         return f"no text for {seconds:.0f} s" if asks and seconds >= QUIET_AFTER else ""
 
     def retry(self, event: ModelRetry) -> None:
         """Note that a model call failed and is made again."""
         self.heard = event.at + event.wait
-        self._add(RunStep(event.at, retry_text(event), 1, "error", ended=event.at))
+        asked = (each for each in reversed(self.steps) if each.asks_model and each.state == "running")
+        self._note(event.at, retry_text(event), "error").below = next(asked, None)
 
     def continued(self, event: RunContinued) -> None:
         """Note that it goes on where another fleet left it, with what becomes of calls without an answer."""
         calls = f": {'; '.join(event.calls)}" if event.calls else ""
-        self._add(RunStep(event.at, f"continued, attempt {event.attempt}{calls}", 0, "ok"))
+        self._note(event.at, f"continued, attempt {event.attempt}{calls}")
 
     def missed(self, event: ServerMissing) -> None:
         """Note that it runs without the tools of a server."""
-        text = f"without {event.server}"
-        self._add(RunStep(event.at, text, 0, "error", notice=event.why))
+        self._note(event.at, f"without {event.server}", "error", event.why)
 
     def asked(self, event: QuestionAsked) -> bool:
         """Begin a line for a question to a person, and for the wait for its answer."""
         known = f"question {event.question}"
         if event.relayed or known in self._open:  # asked before a restart, and found again
             return False
-        text = question_text(event)
-        step = RunStep(event.at, text, 1, started=event.at, question=event.question, notice="waits")
+        step = RunStep(event.at, question_text(event), started=event.at, question=event.question)
+        step.notice, step.below = "waits", self._calls.get(event.call_id)
         self._open[known] = step
-        self._add(step)
+        self.steps.append(step)
         return True
 
     def answered(self, event: QuestionAnswered) -> bool:
@@ -232,13 +258,13 @@ class FeedRun:
         step = self._open.pop(f"question {event.question}", None)
         if event.relayed and step is None:
             return False
-        ending = step or RunStep(event.at, "question", 1, question=event.question)
+        ending = step or RunStep(event.at, "question", question=event.question)
         ending.state = "ok" if event.action == "accept" else "error"
         ending.ended, ending.notice = event.at, answer_word(event)
         if event.by and not event.reason:
             ending.label = f"{ending.label}, {ending.notice} by {person(event.by)}"
         if step is None:  # its beginning was lost
-            self._add(ending)
+            self.steps.append(ending)
         return step is None
 
     def passed(self, event: MessagePassed) -> bool:
@@ -247,31 +273,30 @@ class FeedRun:
         Only one that did not arrive gets a line, for the others are calls.
         """
         if text := refused_text(event):
-            self._add(RunStep(event.at, text, 1, "error", notice=event.code or event.outcome))
+            self._note(event.at, text, "error", event.code or event.outcome)
         return bool(text)
 
     def waited(self, event: TodoChanged) -> bool:
         """Note that a handler waits for something, or is reminded of it."""
         if event.status != "closed":
-            self._add(RunStep(event.at, todo_text(event), 1, "ok"))
+            self._note(event.at, todo_text(event))
         return event.status != "closed"
 
     def chose(self, event: BackendChosen) -> bool:
-        """Take in a backend's choice or answer for a handler's model."""
+        """Note which backend answers a handler's question to a model, or that it failed.
+
+        The question itself is a step.
+        """
         key = f"model {event.actor} {event.backend} {event.attempt}"
-        step = self._open.pop(key, None) if event.outcome else None
-        if step is not None:
-            step.state, step.ended = "ok" if event.outcome == "ok" else "error", event.at
-            step.notice = "" if event.outcome == "ok" else event.outcome
-            return False
-        state: State = "running" if not event.outcome else "ok" if event.outcome == "ok" else "error"
-        step = RunStep(event.at, backend_text(event), 1, state, started=event.at - event.seconds)
-        if event.outcome:
-            step.ended = event.at
-        else:
-            self._open[key] = step
-        self._add(step)
-        return True
+        note = self._chosen.pop(key, None) if event.outcome else None
+        is_new = note is None
+        if note is None:
+            note = self._note(event.at, backend_text(event))
+        if not event.outcome:
+            self._chosen[key] = note
+        elif event.outcome != "ok":
+            note.state, note.notice = "error", event.outcome
+        return is_new
 
     def ancestors(self) -> Iterator["FeedRun"]:
         """Iterate over the runs above it, from the nearest on."""
@@ -306,7 +331,7 @@ class FeedRun:
         if not self.is_begin_known or event.replica == self.replica:
             return False
         text = f"continues at replica {event.replica}" if event.replica else "continues at this fleet"
-        self._add(RunStep(event.at, text, 0, "ok"))
+        self._note(event.at, text)
         return True
 
     def begin(self, event: RunStarted) -> None:
@@ -320,37 +345,44 @@ class FeedRun:
         self.trace_id, self.span_id, self.parent_span = event.trace_id, event.span_id, event.parent_span
         self.forked_from, self.forked_at = event.forked_from, event.forked_at
 
-    def step(self, event: StepStarted) -> None:
-        """Begin the next step of a loop: the one before is over."""
-        self._end_loop(event.actor, event.at)
-        child = event.actor != self.agent
-        label = f"{event.actor} step {event.step}" if child else f"step {event.step}"
-        step = RunStep(
-            event.at,
-            f"{label} ({event.kind})",
-            2 if child else 0,
-            started=event.at,
-            actor=event.actor if child else "",
-        )
-        self._loops[event.actor] = step
-        self._add(step)
+    def take(self, record: Step) -> RunStep | None:
+        """Take in a step as it is recorded now; return its line when that is new."""
+        step = self._recorded.get(record.number) or self._calls.get(record.call_id)
+        is_new = step is None
+        if step is None:
+            step = RunStep(record.started_at, name_of(record))
+            self.steps.append(step)
+        step.record, step.at, step.started = record, record.started_at, record.started_at
+        step.span, step.is_relayed = record.span_id or step.span, False
+        step.below = self._recorded.get(record.parent) if record.parent < record.number else None
+        if step.state in ("running", "unknown"):
+            step.state = _STATES.get(record.state, "running" if self.running else "unknown")
+        if record.fault and not step.notice:
+            step.notice = record.fault
+        self._recorded[record.number] = step
+        if record.call_id:
+            self._calls[record.call_id] = step
+        return step if is_new else None
 
     def tool(self, event: ToolEvent) -> RunStep | None:
-        """Begin or end a call; return its step when that is new."""
-        if event.phase == "started":
-            step = self._call(event, started=event.at)
+        """Begin or end a call; return its line when that is new."""
+        step = self._calls.get(event.call_id)
+        is_new = step is None
+        if step is None:
+            step = self._calls[event.call_id] = RunStep(event.at, "", call_id=event.call_id)
+            step.is_relayed = event.nested
+            step.below = self._calls.get(event.call_id.rpartition(".")[0]) if event.nested else None
+            self.steps.append(step)
+        step.label, step.call_id = f"{event.server}/{event.tool}", event.call_id
+        step.span = step.span or event.span_id
+        if event.phase != "started":
+            self._open.pop(event.call_id, None)
+            step.state = "ok" if event.phase == "completed" else "error"
+            step.ended, step.notice = event.at, event.error
+        else:
             self._open[event.call_id] = step
-            self._add(step)
-            return step
-        ending, new = self._open.pop(event.call_id, None), None
-        if ending is None:  # its beginning was lost
-            ending = new = self._call(event, started=None)
-            self._add(ending)
-        ending.state = "ok" if event.phase == "completed" else "error"
-        ending.ended, ending.notice = event.at, event.error
-        if not event.nested:
-            self._end_children(event)
-        return new
+            step.started = event.at if step.record is None else step.started
+        return step if is_new else None
 
     def request(self, event: AuthHop) -> None:
         """Take in a request to a downstream. Only a failed one gets a line, and equal ones share it."""
@@ -358,10 +390,8 @@ class FeedRun:
         if request is None or not request.notice:
             return
         if (step := self._noticed.get(request.likeness)) is None:
-            depth = 1 if self.agent in self._loops else 0  # a connection is made before the first step
-            step = RunStep(event.at, request.label, depth, "error", notice=request.notice)
+            step = self._note(event.at, request.label, "error", request.notice)
             self._noticed[request.likeness] = step
-            self._add(step)
         else:
             step.times += 1
             step.label = f"{request.label} ({count(step.times, 'time')})"
@@ -386,33 +416,45 @@ class FeedRun:
         gone = self.steps[:number]
         del self.steps[:number]
         self.left_out += number
+        dropped = {id(step) for step in gone}
+        for step in self.steps:
+            step.below = None if id(step.below) in dropped else step.below
+        self._calls = {key: step for key, step in self._calls.items() if id(step) not in dropped}
+        self._recorded = {key: step for key, step in self._recorded.items() if id(step) not in dropped}
         return gone
 
-    def _call(self, event: ToolEvent, started: float | None) -> RunStep:
-        depth = 3 if event.nested else 1
-        label = f"{event.server}/{event.tool}"
-        return RunStep(event.at, label, depth, started=started, call_id=event.call_id, span=event.span_id)
+    @property
+    def first_step(self) -> Step | None:
+        """The first of its recorded steps that is known."""
+        return self._recorded[min(self._recorded)].record if self._recorded else None
 
-    def _add(self, step: RunStep) -> None:
-        self.steps.append(step)
+    def recorded_at(self, step: RunStep | None) -> Step | None:
+        """Return the recorded step that a line is about: itself, the one above it, or the one before it.
 
-    def _end_loop(self, actor: str, at: float | None, state: State = "ok") -> None:
-        if (step := self._loops.pop(actor, None)) is not None:
-            step.state, step.ended = state, at
+        Without a line the last one that failed, else the last.
+        """
+        known = [each.record for each in self._recorded.values() if each.record is not None]
+        above = step
+        while above is not None:
+            if above.record is not None:
+                return above.record
+            above = above.below
+        if step is None:
+            known = [each for each in known if went_wrong(each)] or known
+        else:
+            known = [each for each in known if each.started_at <= step.at] or known[:1]
+        return max(known, key=lambda each: each.number, default=None)
 
-    def _end_children(self, event: ToolEvent) -> None:
-        """End a sub-agent's last step: it reports when a step begins, and the last ends with its call."""
-        others = any(step.depth == 1 for step in self._open.values())
-        for actor in [actor for actor in self._loops if actor != self.agent]:
-            if actor == event.server or not others:
-                self._end_loop(actor, event.at)
+    def _note(self, at: float, text: str, state: State = "ok", notice: str = "") -> RunStep:
+        note = RunStep(at, text, state, notice=notice)
+        self.steps.append(note)
+        return note
 
     def _close(self, at: float | None, state: State) -> None:
-        for actor in list(self._loops):
-            self._end_loop(actor, at, state)
-        for step in self._open.values():
-            step.state, step.ended = state, at
-            step.notice = "" if step.question else step.notice
+        for step in self.steps:
+            if step.state == "running":
+                step.state, step.ended = state, at
+                step.notice = "" if step.question else step.notice
         self._open.clear()
         self.cancelling = False
 

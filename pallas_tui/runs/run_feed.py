@@ -28,7 +28,8 @@ from pallas.model import (
     RunFinished,
     RunStarted,
     ServerMissing,
-    StepStarted,
+    Step,
+    StepChanged,
     TextDelta,
     TodoChanged,
     ToolEvent,
@@ -75,7 +76,7 @@ class Feed:
         self.lost = 0
         self._take: dict[type[Event], Callable[[Any], None]] = {
             RunStarted: self._started,
-            StepStarted: self._stepped,
+            StepChanged: self._recorded,
             ToolEvent: self._called,
             AuthHop: self._requested,
             LoopStopped: self._stopped,
@@ -237,14 +238,22 @@ class Feed:
             else:
                 self._orphans.setdefault(event.parent_span, []).append(run)
 
-    def _stepped(self, event: StepStarted) -> None:
+    def learn(self, run: FeedRun, steps: Iterable[Step]) -> None:
+        """Take in what a run recorded, as far as its events did not say it."""
+        for step in steps:
+            self._list(run, run.take(step))
+        self._changed(run)
+
+    def _recorded(self, event: StepChanged) -> None:
         run = self._run_of(event)
-        run.step(event)
-        self._grew(run, 1)
+        self._list(run, run.take(event.step))
 
     def _called(self, event: ToolEvent) -> None:
         run = self._run_of(event)
-        step = run.tool(event)
+        self._list(run, run.tool(event))
+
+    def _list(self, run: FeedRun, step: RunStep | None) -> None:
+        """Count a new line, and nest the runs that it started."""
         if step is None:
             return
         if step.span:

@@ -38,7 +38,9 @@ class Term:
             case "outcome":
                 return run.state == self.text
             case "tool":
-                return any(self.text in step.label.lower() for step in run.steps if step.call_id)
+                return any(
+                    self.text in f"{step.label} {step.name}".lower() for step in run.steps if step.call_id
+                )
             case "replica":
                 return bool(run.replica) and run.replica.startswith(self.text)
             case "run":
@@ -147,7 +149,7 @@ def _anywhere(run: FeedRun, word: str) -> bool:
         earlier,
     )
     return any(word in text.lower() for text in own) or any(
-        word in f"{step.label} {step.notice}".lower() for step in run.steps
+        word in f"{step.label} {step.name} {step.notice}".lower() for step in run.steps
     )
 
 

@@ -7,8 +7,10 @@ from heapq import merge
 from itertools import accumulate
 from typing import Final
 
+from pallas.model import Step
+
 from .feed_remark import FeedRemark
-from .feed_run import FeedRun, RunStep
+from .feed_run import FeedRun
 
 HEAD: Final = -1
 FAULT: Final = -2
@@ -71,29 +73,34 @@ def _collect(
         return
     if run.left_out:
         into.append((run, LEFT_OUT, level))
-    shown = _shown_below(run)
+    below: dict[int, list[int]] = {}
     for index, step in enumerate(run.steps):
-        if shown is not None and step.depth >= 2 and _is_shown_below(step, *shown):
-            continue
-        inner = level + 1 + step.depth
+        below.setdefault(id(step.below) if step.below is not None else 0, []).append(index)
+    left = [(index, level + 1) for index in _latest_first(run, below.get(0, ()))]
+    while left:  # no recursion: handlers may call one another many times
+        index, inner = left.pop()
+        step = run.steps[index]
         into.append((run, index, inner))
-        for child in step.runs or ():
-            if shows(child):
-                _collect(child, inner + 1, is_open, shows, into)
+        shown = [child for child in step.runs or () if shows(child)]
+        for child in shown:
+            _collect(child, inner + 1, is_open, shows, into)
+        caused = below.get(id(step), ())
+        if step.runs:  # they show themselves what was reported of them
+            caused = [each for each in caused if not run.steps[each].is_relayed]
+        left += [(each, inner + 1) for each in _latest_first(run, caused)]
 
 
-def _shown_below(run: FeedRun) -> tuple[set[str], set[str]] | None:
-    """Return the calls whose runs report their own steps, and the agents of those runs."""
-    calls = {step.call_id for step in run.steps if step.runs}
-    if not calls:
+def recorded_at(row: RunTreeRow) -> Step | None:
+    """Return the recorded step that a line is about; None for the line of a run itself."""
+    if row.place == HEAD:
         return None
-    return calls, {each.agent for child in run.children() for each in child.family()}
+    if row.place == LEFT_OUT:
+        return row.run.first_step
+    return row.run.recorded_at(row.run.steps[row.place] if row.place >= 0 else None)
 
 
-def _is_shown_below(step: RunStep, calls: set[str], agents: set[str]) -> bool:
-    if step.actor:
-        return step.actor in agents
-    return step.call_id.rpartition(".")[0] in calls
+def _latest_first(run: FeedRun, places: Iterable[int]) -> list[int]:
+    return sorted(places, key=lambda place: run.steps[place].at)[::-1]
 
 
 def _time_of(item: FeedRun | FeedRemark) -> float:

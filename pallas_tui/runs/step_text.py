@@ -34,9 +34,14 @@ def went_wrong(step: Step) -> bool:
 
 
 def title_of(step: Step) -> str:
-    """Return its number and name, and what was spent, in one line."""
+    """Return its number and its name."""
+    return f"{step.number}. {name_of(step)}"
+
+
+def spent_text(step: Step) -> str:
+    """Return what was spent on it, in one line; empty if nothing is known."""
     tokens = step.usage
-    shown = [f"{step.number}. {name_of(step)}"]
+    shown: list[str] = []
     if tokens.input is not None or tokens.output is not None:
         shown.append(f"{_number(tokens.input)} in, {_number(tokens.output)} out")
     if not (cost := Cost.of(step)).is_empty:
@@ -47,9 +52,11 @@ def title_of(step: Step) -> str:
 
 
 def name_of(step: Step) -> str:
-    """Return what was asked: a model, a tool, an agent, or for a summary."""
+    """Return what was asked: a model, ``server/tool``, an agent, or for a summary."""
     if step.kind == "compaction":
         return "summary of older messages"
+    if step.kind == "tool":
+        return step.name.replace("__", "/", 1)
     return step.name or step.kind if step.kind == "model" else f"{step.kind} {step.name}"
 
 
@@ -82,7 +89,9 @@ def facts_of(step: Step) -> Iterator[tuple[str, str]]:
 def lines_of(detail: StepDetail) -> list[Line]:
     """Return all of it, line by line; a line may be wider than the screen."""
     step, view = detail.step, view_of(detail.request, detail.response)
-    lines: list[Line] = [((f"{clock(step.started_at)} {title_of(step)}", _STRONG),)]
+    lines: list[Line] = [
+        ((f"{clock(step.started_at)} {title_of(step)}  {spent_text(step)}".rstrip(), _STRONG),)
+    ]
     for name, value in facts_of(step):
         if value:
             lines.append(((f"{name:<13}", _DIM), (value, _WARNING if name == "fault" else "")))

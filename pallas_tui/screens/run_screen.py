@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from textual import on
 
-from pallas.model import Exchange, Step
+from pallas.model import Step
 
-from ..runs.exchange_text import title_of
+from ..runs.exchange_text import CallExchange
 from ..runs.feed_run import FeedRun
 from ..runs.run_comparison import DiffSource
-from ..runs.step_text import name_of
+from ..runs.step_text import title_of
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.diff import DiffPane
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RunScreen(SinglePane):
-    """A run of the feed: its facts, its trace, its steps, its exchanges."""
+    """A run of the feed: its facts, its steps within the trace, its exchanges."""
 
     def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
         super().__init__(RunPane(run, feed, glyphs), glyphs, f"{run.agent} {run.id}")
@@ -34,7 +34,7 @@ class RunScreen(SinglePane):
         event.stop()
         if isinstance(event.what, Step):
             self.app.push_screen(StepScreen(event.what, self._glyphs))
-        elif isinstance(event.what, Exchange):
+        elif isinstance(event.what, CallExchange):
             self.app.push_screen(ExchangeScreen(event.what, self._glyphs))
         else:
             self.app.switch_screen(RunScreen(event.what, self._feed, self._glyphs))
@@ -50,14 +50,14 @@ class StepScreen(SinglePane):
     """A step with its request and its response."""
 
     def __init__(self, step: Step, glyphs: Glyphs) -> None:
-        super().__init__(StepPane(step.run_id, step.number), glyphs, f"{step.number}. {name_of(step)}")
+        super().__init__(StepPane(step.run_id, step.number), glyphs, title_of(step))
 
 
 class ExchangeScreen(SinglePane):
     """An exchange with its headers and bodies."""
 
-    def __init__(self, exchange: Exchange, glyphs: Glyphs) -> None:
-        super().__init__(ExchangePane(exchange), glyphs, title_of(exchange))
+    def __init__(self, exchange: CallExchange, glyphs: Glyphs) -> None:
+        super().__init__(ExchangePane(exchange), glyphs, exchange.title)
 
 
 class DiffScreen(SinglePane):

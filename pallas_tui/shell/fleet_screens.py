@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from pallas.model import AgentDetail, Fault, Reloaded, ThreadRecord
+from pallas.model import AgentDetail, Fault, Reloaded, Step, ThreadRecord
 from pallas.model.questions import Question
 
 from ..frame import FleetFrame
@@ -110,6 +110,12 @@ class FleetScreens(RunReplayer):
 
         if (feed := self.main.feed) is not None:
             self.push_screen(RunScreen(run, feed, self.glyphs))
+
+    def open_step(self, step: Step) -> None:
+        """Show what a step of a run sent, and what came back."""
+        from ..screens.run_screen import StepScreen
+
+        self.push_screen(StepScreen(step, self.glyphs))
 
     def find_run(self, run_id: str, missing: str) -> None:
         """Look in the ledger for a run that the feed does not have, and show it; else say ``missing``."""

@@ -98,13 +98,15 @@ async def test_steps_of_an_agent_that_another_one_asks_are_shown_once(fleet: Fle
     feed.absorb(FleetFrame(fleet.snapshot(), fleet.hub.since(seq, 20_000).events, 0.0))
     (root,) = feed.roots
     shown = [
-        (row.run.agent, row.run.steps[row.place].label)
+        (row.run.agent, row.level, row.run.steps[row.place].title)
         for row in rows_of(root, lambda run: True)
         if row.place != HEAD
     ]
-    steps = [each for each in shown if "step" in each[1]]
-    assert sorted(steps) == sorted(
-        (agent, f"step {number} ({kind})")
-        for agent in ("concierge", "research")
-        for number, kind in ((1, "llm"), (2, "tool"), (3, "llm"))
-    )
+    assert shown == [
+        ("concierge", 1, "1. scripted"),
+        ("concierge", 2, "2. research/send_message"),
+        ("research", 4, "1. scripted"),
+        ("research", 5, "2. echo/echo"),
+        ("research", 4, "3. scripted"),
+        ("concierge", 1, "3. scripted"),
+    ]

@@ -59,8 +59,7 @@ async def at_step(app: Workbench, pilot: Pilot[None], number: int) -> RunPane:
     await pilot.press("enter")
     await until(lambda: isinstance(app.screen, RunScreen) and app.screen.query(RunPane), pilot)
     pane = app.screen.query_one(RunPane)
-    await until(lambda: pane.rows.steps, pilot)
-    pane.rows.action_move_to(pane.rows.find(("step", number)) or 0)
+    await until(lambda: pane.rows.go_to_step(number), pilot)
     return pane
 
 
@@ -81,7 +80,7 @@ async def test_a_call_has_another_result_and_both_runs_are_compared() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await asking(app, pilot, 2)
         text = screen_text(app)
-        assert "From step 2: tool find" in text
+        assert "From step 2: find" in text
         assert "three lamps" in line_with(app, "three")
         assert "[ ] Make the call again, instead of this result" in text
         assert "Nothing is called: this text is the result." in text
@@ -211,7 +210,7 @@ async def test_a_step_that_no_run_goes_on_from_and_a_refusal_say_why() -> None:
         )
         await until(lambda: why in told(app), pilot)
         assert isinstance(app.screen, RunScreen)
-        pane.rows.action_move_to(pane.rows.find(("step", 1)) or 0)
+        assert pane.rows.go_to_step(1)
         fleet.refusal = Fault(FaultType.TRANSPORT, "the fleet is stopping; try again when it is back")
         await pilot.press("F")
         await until(lambda: isinstance(app.screen, ForkScreen) and app.screen.query("#fork-text"), pilot)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet
+from support.fake_fleet import NOON, FakeFleet, step_event
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
@@ -21,13 +21,12 @@ from pallas.model import (
     Step,
     StepAttempt,
     StepDetail,
-    StepStarted,
     StepUsage,
     ToolEvent,
 )
 from pallas.model.spend_limits import AccountStatus
 from pallas_tui.app import Workbench
-from pallas_tui.runs.exchange_text import as_json, as_text, pretty, state_of
+from pallas_tui.runs.exchange_text import CallExchange, as_json, as_text, pretty, state_of
 from pallas_tui.runs.step_text import as_curl
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.main_screen import MainScreen
@@ -50,7 +49,6 @@ def events(outcome: bool = True) -> list[Event]:
     known = {"trace_id": TRACE, "caller": "claude code", "principal": "3fc2aa", "conversation": "inv-0001"}
     said: list[Event] = [
         RunStarted(at=NOON, preview="Which customers?", span_id="s1", **known, **top),
-        StepStarted(at=NOON, actor="concierge", step=1, kind="llm", **top),
         ToolEvent(at=NOON, phase="started", **call),  # type: ignore[arg-type]
         RunStarted(at=NOON, run_id="mid", agent="research", preview="look", trace_id=TRACE, parent_span="c1"),
     ]
@@ -174,7 +172,6 @@ async def test_an_exchange_is_read_as_json_with_its_headers_and_copied_in_both_f
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
         await open_run(app, pilot, fleet)
-        assert "open" not in screen_text(app).splitlines()[-1]  # nothing behind a fact
         await pilot.press("end")
         await until(lambda: "⏎ open" in screen_text(app).splitlines()[-1], pilot)
         await pilot.press("enter")
@@ -288,7 +285,7 @@ async def test_of_a_trace_with_very_many_runs_a_bounded_number_of_lines_is_shown
     fleet = FakeFleet()
     for number in range(20):
         ids = {"run_id": f"x{number}", "agent": "vision"}
-        steps = [StepStarted(at=NOON, actor="vision", step=each, kind="llm", **ids) for each in range(300)]  # type: ignore[arg-type]
+        steps = [step_event(ids["run_id"], each, agent="vision") for each in range(300)]
         fleet.say(RunStarted(at=NOON, preview=f"other {number}", trace_id=TRACE, **ids), *steps)
     fleet.say(*events())
     app = workbench(fleet)
@@ -322,14 +319,18 @@ def test_how_an_exchange_ended_is_said_in_a_word(changes: dict[str, object], wor
 
 def test_what_unpacking_json_brings_out_is_made_safe() -> None:
     hostile = '{"text": "\\u202e\\u009b2J\\u001b[2J"}'
-    for text in (pretty(hostile), as_text(exchange(response=hostile)), as_json(exchange(response=hostile))):
+    for text in (
+        pretty(hostile),
+        as_text(CallExchange(exchange(response=hostile), 1.2)),
+        as_json(exchange(response=hostile)),
+    ):
         assert not set(text) & set("\u202e\u009b\x1b")
     assert pretty("no json {") == "no json {"
     assert pretty("[" * 100_000).startswith("[[")
 
 
 def test_a_body_that_was_cut_is_shown_as_it_is_and_says_so() -> None:
-    text = as_text(exchange(response='{"result": {"text": "xxx', cut=True))
+    text = as_text(CallExchange(exchange(response='{"result": {"text": "xxx', cut=True), 1.2))
     assert "longer than what is kept" in text
     assert '{"result": {"text": "xxx' in text
 
@@ -371,8 +372,7 @@ def model_step(number: int = 1, **changes: object) -> StepDetail:
 async def open_steps(app: Workbench, pilot: object, fleet: FakeFleet, number: int) -> RunPane:
     """The screen of the run with the cursor on a step."""
     pane = (await open_run(app, pilot, fleet)).query_one(RunPane)
-    await until(lambda: pane.rows.steps, pilot)  # type: ignore[arg-type]
-    pane.rows.action_move_to(pane.rows.find(("step", number)) or 0)
+    await until(lambda: pane.rows.go_to_step(number), pilot)  # type: ignore[arg-type]
     return pane
 
 
@@ -433,10 +433,10 @@ async def test_tab_goes_from_part_to_part() -> None:
         rows = app.screen.query_one(RunPane).rows
         await pilot.press("home")
         seen = []
-        for key in ("tab", "tab", "tab", "tab", "shift+tab"):
+        for key in ("tab", "tab", "tab", "shift+tab"):
             await pilot.press(key)
             seen.append(type(rows.selected).__name__)
-        assert seen == ["RunTreeRow", "ListedStep", "Fact", "Fact", "ListedStep"]
+        assert seen == ["RunTreeRow", "Fact", "Fact", "RunTreeRow"]
 
 
 @pytest.mark.slow
@@ -453,7 +453,7 @@ async def test_a_step_that_is_under_way_is_followed_to_its_end() -> None:
         fleet.model_steps["top"] = (model_step(1),)
         await until(lambda: "Three customers." in screen_text(app), pilot)
         await pilot.press("escape")
-        await until(lambda: rows.steps[0].state == "done", pilot)
+        await until(lambda: rows.run.steps[-1].state == "ok", pilot)
 
 
 def test_the_curl_command_of_a_step_runs_in_a_shell(tmp_path: Path) -> None:
@@ -491,7 +491,7 @@ async def test_calls_of_tools_and_agents_are_below_the_step_that_caused_them() -
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
         await open_steps(app, pilot, fleet, 2)
-        await until(lambda: "2. tool books__find" in screen_text(app), pilot)
+        await until(lambda: "2. books/find" in screen_text(app), pilot)
         lines = screen_text(app).splitlines()
         columns = [
             next(line.index(f"{number}. ") for line in lines if f"{number}. " in line)
@@ -501,9 +501,9 @@ async def test_calls_of_tools_and_agents_are_below_the_step_that_caused_them() -
         await pilot.press("enter")
         await until(lambda: "shelf 2" in screen_text(app), pilot)
         text = screen_text(app)
-        for words in ("2. tool books__find", "caused by    step 1", "Arguments", '"lamp"', "Result", "row 3"):
+        for words in ("2. books/find", "caused by    step 1", "Arguments", '"lamp"', "Result", "row 3"):
             assert words in text, words
         assert "u" not in usable_keys(app)
         await pilot.press("m")
         await until(lambda: app.clipboard.endswith("shelf 2\nrow 3"), pilot)
-        assert app.clipboard.startswith('tool books__find {"id": 2')
+        assert app.clipboard.startswith('books/find {"id": 2')

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet
+from support.fake_fleet import NOON, FakeFleet, step_event
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.events import DescendantFocus
@@ -17,7 +17,6 @@ from pallas.model import (
     LoopStopped,
     RunFinished,
     RunStarted,
-    StepStarted,
     TextDelta,
     ToolEvent,
 )
@@ -56,10 +55,6 @@ def call(run: str, phase: str, call_id: str = "c", tool: str = "search", at: flo
     )  # type: ignore[arg-type]
 
 
-def step(run: str, number: int) -> StepStarted:
-    return StepStarted(at=NOON, run_id=run, agent="concierge", actor="concierge", step=number, kind="llm")
-
-
 async def feed_of(app: Workbench, pilot: Pilot[int]) -> FeedPane:
     """The feed pane, with the focus in it."""
     await until(lambda: isinstance(app.focused, Input), pilot)
@@ -84,7 +79,7 @@ async def test_an_empty_feed_says_how_to_make_something_happen_and_an_empty_mess
     async with app.run_test(size=SMALL) as pilot:
         await feed_of(app, pilot)
         await until(lambda: "Ask an agent something in the chat (2)" in screen_text(app), pilot)
-        fleet.say(begin("r", ""), step("unseen", 1))
+        fleet.say(begin("r", ""), step_event("unseen", 1))
         await until(lambda: "(empty message)" in screen_text(app), pilot)
         assert "(began before this was open)" in screen_text(app)
 
@@ -95,7 +90,7 @@ async def test_a_call_is_shown_with_its_tools_and_its_running_time_ticks_until_i
     async with app.run_test(size=SMALL) as pilot:
         await feed_of(app, pilot)
         fleet.change("concierge", runs_active=1)
-        fleet.say(begin("r", "Which customers?"), step("r", 1), call("r", "started"))
+        fleet.say(begin("r", "Which customers?"), step_event("r", 1), call("r", "started"))
         await until(lambda: "docs/search" in screen_text(app), pilot)
         head = line_with(app, "Which customers?")
         assert " ".join(head.split()) == "15:06:40 ▾ concierge Which customers? 0.0 s ▶ running"
@@ -365,7 +360,7 @@ def flood(amount: int) -> Iterator[Event]:
         yield begin(run, f"flood {number}")
         for piece in range(95):
             yield TextDelta(at=NOON, run_id=run, agent="concierge", text=f"word {piece} ")
-        yield step(run, 1)
+        yield step_event(run, 1)
         yield call(run, "started", f"{run}.c")
         yield call(run, "completed", f"{run}.c")
         yield end(run)

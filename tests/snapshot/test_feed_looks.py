@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet
+from support.fake_fleet import NOON, FakeFleet, step_event
 from support.looks import EACH_LOOK, Pictures, in_sizes
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from benchmarks.invented_runs import Call, Plot, Turn, recorded
-from pallas.model import Event, Exchange, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import Event, Exchange, RunFinished, RunStarted, ToolEvent
 from pallas.recordings.run_diff import diff
 from pallas_tui.runs.run_comparison import Comparison, DiffSource
 from pallas_tui.screens.run_screen import DiffScreen
@@ -42,24 +42,31 @@ def story() -> Iterator[Event]:
         **trace,
         **top,
     )
-    yield StepStarted(at=NOON - 8, actor="concierge", step=1, kind="llm", **top)
+    yield step_event("r1", 1, NOON - 8, seconds=1.0)
+    ask = {"parent": 1, "kind": "tool", "name": "research__ask", "call_id": "a", "span_id": "s1"}
+    yield step_event("r1", 2, NOON - 7, **ask)
     yield ToolEvent(at=NOON - 7, phase="started", **to_mid)
     yield RunStarted(
         at=NOON - 7, preview="customers hit by the bug", parent_span="s1", caller="pallas", **trace, **mid
     )
-    yield StepStarted(at=NOON - 7, actor="research", step=1, kind="llm", **mid)
+    yield step_event("r2", 1, NOON - 7, agent="research", seconds=1.0)
+    search = {"agent": "research", "parent": 1, "kind": "tool", "name": "docs__search", "call_id": "b"}
+    yield step_event("r2", 2, NOON - 6, **search, seconds=1.5, state="failed")
     yield ToolEvent(at=NOON - 6, phase="started", **docs)
     yield ToolEvent(at=NOON - 4.5, phase="failed", **docs)
+    engineering = {"agent": "research", "parent": 1, "kind": "agent", "name": "engineering", "call_id": "c"}
+    yield step_event("r2", 3, NOON - 4, **engineering, span_id="s2", seconds=1.0)
     yield ToolEvent(at=NOON - 4, phase="started", **to_low)
     yield RunStarted(at=NOON - 4, preview="tickets of May", parent_span="s2", **trace, **low)
     yield RunFinished(
         at=NOON - 3, outcome="error", seconds=1.0, fault="UPSTREAM: tickets: connection refused", **low
     )
     yield ToolEvent(at=NOON - 3, phase="completed", **to_low)
-    yield StepStarted(at=NOON - 3, actor="research", step=2, kind="llm", **mid)
+    yield step_event("r2", 4, NOON - 3, agent="research", seconds=2.0)
     yield RunFinished(at=NOON - 1, outcome="ok", seconds=6.0, **mid)
+    yield step_event("r1", 2, NOON - 7, **ask, seconds=6.0)
     yield ToolEvent(at=NOON - 1, phase="completed", **to_mid)
-    yield StepStarted(at=NOON - 1, actor="concierge", step=2, kind="llm", **top)
+    yield step_event("r1", 3, NOON - 1)
 
 
 def busy() -> FakeFleet:
@@ -71,7 +78,14 @@ def busy() -> FakeFleet:
     fleet.wire["r1"] = (
         Exchange(at=NOON - 8, side="inbound", peer="inspector", **known),
         Exchange(
-            at=NOON - 7, side="downstream", peer="research", status=200, seconds=6.0, response="{}", **known
+            at=NOON - 7,
+            side="downstream",
+            peer="research",
+            status=200,
+            seconds=5.9,
+            response="{}",
+            span_id="s1",
+            **known,
         ),
     )
     return fleet
@@ -132,9 +146,7 @@ def from_step(number: int, *keys: str, until_text: str) -> Callable[[Pilot[Any]]
         await pilot.press("f4")
         await until(lambda: app.main.query_one("FeedPane").feed.run("r1") is not None, pilot)
         await pilot.press("enter")
-        await until(lambda: app.screen.query("#run-list") and app.screen.query_one("#run-list").steps, pilot)
-        rows = app.screen.query_one("#run-list")
-        rows.action_move_to(rows.find(("step", number)))
+        await until(lambda: app.screen.query_one("#run-list").go_to_step(number), pilot)
         await pilot.press("F")
         await until(lambda: app.screen.query("#fork-text"), pilot)
         app.screen.query_one(TextArea).cursor_blink = False

@@ -5,14 +5,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet
+from support.fake_fleet import NOON, FakeFleet, step_event
 from support.looks import EACH_LOOK, EACH_SIZE, Pictures, looking_at_list
 from support.pane_app import still
 from support.shell import IN_ASCII, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 
-from pallas.model import Fault, FaultType, MessageRecord, RunStarted, StepStarted, ToolEvent
+from pallas.model import Fault, FaultType, MessageRecord, RunStarted, ToolEvent
 from pallas.model.questions import Question
 
 REFUND = Question(
@@ -99,10 +99,10 @@ def fleet() -> FakeFleet:
     told = "Please refund Acme what they paid twice"
     made.say(
         RunStarted(at=NOON - 40, preview=told, trace_id="t1", span_id="s1", **root),
-        StepStarted(at=NOON - 39, actor="concierge", step=1, kind="tool", **root),
+        step_event(REFUND.root, 1, NOON - 39, seconds=0.9),
         ToolEvent(at=NOON - 38, phase="started", **call, **root),
         RunStarted(at=NOON - 37, preview="Refund 120.50", trace_id="t1", parent_span="p1", **run),
-        StepStarted(at=NOON - 36, actor="research", step=1, kind="llm", **run),
+        step_event(REFUND.run_id, 1, NOON - 36, agent="research", seconds=3.0),
     )
     texts = (
         ("user", "Refund Acme 120.50 for the May invoice"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet, desk
+from support.fake_fleet import NOON, FakeFleet, desk, step_event
 from support.looks import Before, Pictures, in_sizes, in_themes
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -17,7 +17,6 @@ from pallas.model import (
     FleetState,
     RunFinished,
     RunStarted,
-    StepStarted,
     ToolEvent,
 )
 from pallas_tui.settings import Settings
@@ -43,10 +42,10 @@ def busy() -> FakeFleet:
             fault="AUTH: the provider refused the key; set GENERIC_API_KEY",
         ),
         RunStarted(at=NOON - 4, preview="Which customers were hit by the May invoice bug?", **one),
-        StepStarted(at=NOON - 4, actor="concierge", step=1, kind="llm", **one),
+        step_event(one["run_id"], 1, NOON - 4, seconds=0.8),
         ToolEvent(at=NOON - 3.2, server="research", tool="ask", phase="started", call_id="a", **one),
         RunStarted(at=NOON - 3.1, preview="customers hit by the May invoice bug", **two),
-        StepStarted(at=NOON - 3, actor="research", step=1, kind="llm", **two),
+        step_event(two["run_id"], 1, NOON - 3, agent="research", seconds=0.9),
         ToolEvent(at=NOON - 2, server="docs", tool="search", phase="started", call_id="b", **two),
         ToolEvent(at=NOON - 1.6, server="docs", tool="search", phase="completed", call_id="b", **two),
         ToolEvent(at=NOON - 1, server="vault", tool="lookup", phase="started", call_id="c", **two),

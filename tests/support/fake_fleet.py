@@ -36,6 +36,7 @@ from pallas.model import (
     RunElsewhere,
     RunningFleet,
     Step,
+    StepChanged,
     StepDetail,
     TaskRecord,
     ThreadRecord,
@@ -505,3 +506,15 @@ FILE: Final = Change(
     "desk/agents/research.py",
     diff="--- before\n+++ after\n@@ -10,3 +10,3 @@\n import shop\n-tools = [search]\n+tools = [serach]\n ",
 )
+
+
+def step_event(
+    run: str, number: int, at: float = NOON, *, agent: str = "concierge", parent: int = 0, **more: Any
+) -> StepChanged:
+    """The begin of a recorded step, a question to a model unless ``more`` says otherwise; its end with
+    ``seconds``.
+    """
+    state = "begun" if more.get("seconds") is None else "done"
+    given: dict[str, Any] = {"kind": "model", "name": "scripted", "state": state, **more}
+    step = Step(run_id=run, number=number, started_at=at, parent=parent, **given)
+    return StepChanged(at=at + (step.seconds or 0.0), run_id=run, agent=agent, step=step)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.fake_fleet import desk
+from support.fake_fleet import desk, step_event
 
 from pallas.model import Event, ModelRetry, RunFinished, RunStarted, StepStarted, TextDelta
 from pallas.runs.retried_text import BEGINS_AGAIN
@@ -74,10 +74,10 @@ def test_the_feed_says_how_long_a_model_is_silent() -> None:
         row = RunTreeRow(feed.runs[0], 0, 1)
         return "".join(text for text, _ in feed_line(row, True, 80, now, UNICODE))
 
-    step = StepStarted(**RUN, at=100.0, actor="helper", step=1, kind="llm")
+    step = step_event(RUN["run_id"], 1, 100.0, agent="helper")
     started = RunStarted(**RUN, at=100.0, trace_id=TRACE)
     assert "no text" not in line(109.0, started, step)
-    assert "step 1 (llm) · no text for 12 s" in line(112.0)
+    assert "1. scripted · no text for 12 s" in line(112.0)
     assert "no text" not in line(115.0, TextDelta(**RUN, at=112.0, text="Well"))
     assert "no text" not in line(140.0, retry(at=113.0))  # its own line says how long it waits
     assert "no text for 10 s" in line(151.0)

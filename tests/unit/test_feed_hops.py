@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from support.fake_fleet import NOON, desk
+from support.fake_fleet import NOON, desk, step_event
 
-from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, ToolEvent
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.run_feed import Feed, FeedRun
 from pallas_tui.runs.run_filter import parse
@@ -100,13 +100,10 @@ def test_requests_of_one_kind_are_one_line_that_counts_them() -> None:
 def test_requests_that_would_read_the_same_share_a_line_before_the_first_step() -> None:
     key = "3fc29a10" + "0" * 16
     methods = ("server/discover", "tools/list", "prompts/list")
-    late = StepStarted(at=NOON + 2, run_id="r1", agent="research", actor="research", step=1, kind="llm")
+    late = step_event("r1", 1, NOON + 2, agent="research")
     asked = [hop(200, method=method, expires_at=NOON - 5, fingerprint=key) for method in methods]
     run = run_of(*asked, late, END)
-    assert [(step.label, step.depth) for step in run.steps] == [
-        ("vault: key 3fc29a10 forwarded (3 times)", 0),
-        ("step 1 (llm)", 0),
-    ]
+    assert [step.title for step in run.steps] == ["vault: key 3fc29a10 forwarded (3 times)", "1. scripted"]
     assert all(f"vault {method}, key {key}" in run_details(run, NOON) for method in methods)
 
 

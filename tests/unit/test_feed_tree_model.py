@@ -5,7 +5,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from support.fake_fleet import NOON, desk
+from support.fake_fleet import NOON, desk, step_event
 
 from pallas.model import (
     Event,
@@ -19,14 +19,13 @@ from pallas.model import (
     RunFinished,
     RunStarted,
     ServerMissing,
-    StepStarted,
     ToolEvent,
 )
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.feed_run import MAX_NESTING, FeedRun
 from pallas_tui.runs.run_feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.runs.run_filter import Sieve, parse
-from pallas_tui.runs.run_tree import HEAD, RunOutline, rows_of
+from pallas_tui.runs.run_tree import HEAD, RunOutline, recorded_at, rows_of
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
 from pallas_tui.widgets.feed.feed_view import feed_line, run_details
 from pallas_tui.widgets.feed.waterfall import bar, bar_width
@@ -57,7 +56,7 @@ def test_a_model_call_that_is_made_again_is_a_line_of_the_run() -> None:
     absorb(
         feed,
         begin("a", "front"),
-        StepStarted(run_id="a", agent="front", actor="front", step=1, kind="llm", at=NOON),
+        step_event("a", 1, agent="front"),
         ModelRetry(run_id="a", agent="front", reason="HTTP 429", retry=2, retries=4, wait=28.0, at=NOON),
         ModelRetry(
             run_id="a",
@@ -89,8 +88,7 @@ def test_a_run_that_another_fleet_left_says_that_it_goes_on_and_what_becomes_of_
 @pytest.mark.parametrize("outcome", ["ok", "error", "cancelled"])
 def test_steps_that_are_open_when_the_run_ends_end_as_it_does(outcome: str) -> None:
     feed = Feed()
-    step = StepStarted(run_id="a", agent="concierge", actor="concierge", step=1, kind="tool", at=NOON)
-    absorb(feed, begin("a"), step, call("a", "s1"), end("a", outcome=outcome))
+    absorb(feed, begin("a"), step_event("a", 1), call("a", "s1"), end("a", outcome=outcome))
     (run,) = feed.runs
     assert [(each.state, each.ended) for each in run.steps] == [(outcome, NOON + 1)] * 2
 
@@ -134,11 +132,11 @@ def _opened(run: FeedRun) -> bool:
 
 TREE = [
     "▾ concierge      message top",
-    "    ├ research/send_message",
-    "    │ └ ▾ research message mid",
-    "    │     └ research/send_message",
-    "    │       └ ▾ archive message low",
-    "    └ docs/search",
+    "  ├ research/send_message",
+    "  │ └ ▾ research message mid",
+    "  │   └ research/send_message",
+    "  │     └ ▾ archive message low",
+    "  └ docs/search",
 ]
 EVENTS = (
     begin("top"),
@@ -184,22 +182,78 @@ def test_a_call_whose_beginning_was_lost_still_takes_its_run_in() -> None:
 
 def test_what_a_sub_agent_tells_for_itself_is_not_told_twice() -> None:
     feed = Feed()
-    relayed = (
-        StepStarted(at=NOON, run_id="top", agent="concierge", actor="research", step=1, kind="llm"),
-        call("top", "", call_id="top.c1.7", nested=True, server="docs", tool="lookup"),
-    )
-    absorb(feed, begin("top"), call("top", "c1"), *relayed)
-    assert "docs/lookup" in " ".join(shown(feed))
+    relayed = call("top", "", call_id="top.c1.7", nested=True, server="docs", tool="lookup")
+    absorb(feed, begin("top"), call("top", "c1"), relayed)
+    # Of an agent elsewhere nothing but that is known.
+    assert shown(feed)[1:] == ["  └ research/send_message", "    └ docs/lookup"]
     absorb(feed, begin("mid", "research", "c1"))
     assert shown(feed) == [
         "▾ concierge      message top",
-        "    └ research/send_message",
-        "      └ ▾ research message mid",
+        "  └ research/send_message",
+        "    └ ▾ research message mid",
     ]
-    # Of an agent elsewhere nothing but that is known: it stays.
-    far = StepStarted(at=NOON, run_id="top", agent="concierge", actor="faraway", step=1, kind="llm")
-    absorb(feed, call("top", "c9", server="faraway"), far)
-    assert shown(feed)[-1].endswith("faraway step 1 (llm)")
+
+
+def test_each_step_stands_below_the_one_that_caused_it_with_its_number_and_duration_of_the_record() -> None:
+    feed = Feed()
+    tool = {"kind": "tool", "name": "docs__search"}
+    two = {**tool, "call_id": "top.2", "span_id": "c2"}
+    told = [
+        step_event("top", 1, seconds=0.5),
+        step_event("top", 2, NOON + 1, parent=1, **two),
+        step_event("top", 3, NOON + 1, parent=1, kind="agent", name="child"),
+        step_event("top", 4, NOON + 2, parent=3),
+        step_event("top", 5, NOON + 3, parent=2, **tool),
+        step_event("top", 2, NOON + 1, parent=1, seconds=0.25, **two),
+    ]
+    # The events of a call come a little before or after its step.
+    calls = [
+        call("top", "c2", phase, at=NOON + at, call_id="top.2", server="docs", tool="search")
+        for phase, at in (("started", 1.0), ("completed", 9.0))
+    ]
+    for order in ([*told, *calls], [calls[0], *told, calls[1]], [*calls, *told]):
+        feed = Feed()
+        absorb(feed, begin("top"), *order, now=NOON + 9)
+        assert shown(feed)[1:] == [
+            "  └ 1. scripted",
+            "    ├ 2. docs/search",
+            "    │ └ 5. docs/search",
+            "    └ 3. agent child",
+            "      └ 4. scripted",
+        ], order
+        run = feed.runs[0]
+        took = {step.record.number: step.seconds(NOON + 9) for step in run.steps if step.record}
+        assert took == {1: 0.5, 2: 0.25, 3: 8.0, 4: 7.0, 5: 6.0}
+
+
+def test_what_a_run_recorded_is_learnt_where_its_events_were_lost() -> None:
+    feed = Feed()
+    absorb(feed, begin("top"), step_event("top", 2, NOON + 1, kind="tool", name="docs__search", parent=1))
+    steps = [step_event("top", number, NOON + number - 1, seconds=0.5).step for number in (1, 2, 3)]
+    feed.learn(feed.runs[0], steps)
+    feed.learn(feed.runs[0], steps)
+    assert [line.split()[-2:] for line in shown(feed)[1:]] == [
+        ["1.", "scripted"],
+        ["2.", "scripted"],
+        ["3.", "scripted"],
+    ]
+
+
+def test_every_line_leads_to_a_recorded_step() -> None:
+    feed = Feed()
+    note = Routed(run_id="top", agent="concierge", to="x", by="y", why="z", at=NOON + 1)
+    absorb(
+        feed,
+        begin("top"),
+        step_event("top", 1, seconds=0.5, state="failed", fault="HTTP 500"),
+        note,
+        step_event("top", 2, NOON + 2, kind="tool", name="docs__search", parent=1, call_id="top.2"),
+        call("top", "", call_id="top.2.1", nested=True, at=NOON + 3),
+        end("top", outcome="error", fault="UPSTREAM: it failed"),
+    )
+    rows = rows_of(feed.runs[0], _opened)
+    found = [record.number if (record := recorded_at(row)) else 0 for row in rows]
+    assert found == [0, 1, 1, 2, 2, 1]
 
 
 def test_a_run_is_unfolded_with_the_one_it_stands_within() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet, agent, desk
+from support.fake_fleet import NOON, FakeFleet, agent, desk, step_event
 
 from pallas.model import (
     AgentChanged,
@@ -23,7 +23,6 @@ from pallas.model import (
     RunFinished,
     RunStarted,
     ServerSnapshot,
-    StepStarted,
     TextDelta,
     ToolEvent,
 )
@@ -87,10 +86,6 @@ def tool(
         call_id=call,
         nested=nested,
     )
-
-
-def step(run: str, number: int, at: float = NOON, actor: str = "concierge", kind: str = "llm") -> StepStarted:
-    return StepStarted(at=at, run_id=run, agent="concierge", actor=actor, step=number, kind=kind)  # type: ignore[arg-type]
 
 
 # Agents
@@ -214,49 +209,6 @@ def test_a_running_call_goes_on_counting_and_an_ended_run_does_not() -> None:
     assert feed.active == 0
 
 
-def test_the_next_step_ends_the_one_before_of_the_same_actor_only() -> None:
-    feed = Feed()
-    feed.absorb(
-        frame(
-            started("r"),
-            step("r", 1),
-            step("r", 1, NOON + 1, actor="research"),
-            step("r", 2, NOON + 3, kind="tool"),
-        )
-    )
-    steps = feed.runs[0].steps
-    assert [(one.label, one.depth, one.seconds(NOON + 5)) for one in steps] == [
-        ("step 1 (llm)", 0, 3.0),
-        ("research step 1 (llm)", 2, 4.0),
-        ("step 2 (tool)", 0, 2.0),
-    ]
-
-
-def test_a_sub_agents_last_step_ends_with_the_call_that_asked_for_it() -> None:
-    feed = Feed()
-    feed.absorb(
-        frame(
-            started("r"),
-            tool("r", "started", "a", NOON, server="research"),
-            tool("r", "started", "b", NOON, server="catalogue"),
-            step("r", 1, NOON + 1, actor="research"),
-            step("r", 1, NOON + 1, actor="catalogue"),
-            tool("r", "completed", "a", NOON + 2, server="research"),
-        )
-    )
-    research, catalogue = feed.runs[0].steps[2:]
-    assert (research.seconds(NOON + 9), catalogue.seconds(NOON + 9)) == (1.0, 8.0)
-    feed.absorb(frame(tool("r", "completed", "b", NOON + 4, server="catalogue")))
-    assert catalogue.seconds(NOON + 9) == 3.0
-
-
-def test_nested_calls_stand_further_in() -> None:
-    feed = Feed()
-    feed.absorb(frame(started("r"), tool("r", "started", "a"), tool("r", "started", "b", nested=True)))
-    outer, inner = feed.runs[0].steps
-    assert outer.depth < inner.depth
-
-
 def test_a_lost_beginning_is_shown_without_inventing_times() -> None:
     feed = Feed()
     feed.absorb(frame(tool("r", "completed", "never-seen"), finished("r", at=NOON + 9, seconds=4.0)))
@@ -298,12 +250,14 @@ def test_the_feed_keeps_a_bounded_number_of_runs_and_the_running_ones_longest() 
 def test_the_feed_keeps_a_bounded_number_of_steps_of_a_run_and_in_all() -> None:
     feed = Feed()
     for run in range(14):
-        feed.absorb(frame(started(f"r{run}"), *(step(f"r{run}", n) for n in range(MAX_STEPS_OF_RUN + 500))))
+        feed.absorb(
+            frame(started(f"r{run}"), *(step_event(f"r{run}", n) for n in range(MAX_STEPS_OF_RUN + 500)))
+        )
     kept = [len(run.steps) for run in feed.runs]
     assert max(kept) <= MAX_STEPS_OF_RUN
     assert sum(kept) <= MAX_STEPS
     assert all(len(run.steps) + run.left_out == MAX_STEPS_OF_RUN + 500 for run in feed.runs)
-    assert feed.runs[-1].steps[-1].label == f"step {MAX_STEPS_OF_RUN + 499} (llm)"
+    assert feed.runs[-1].steps[-1].title == f"{MAX_STEPS_OF_RUN + 499}. scripted"
 
 
 def test_streamed_text_does_not_touch_the_feed() -> None:
@@ -427,7 +381,9 @@ def test_every_line_of_the_feed_fills_its_width_exactly(width: int) -> None:
     feed = Feed()
     for number, outcome in enumerate(("ok", "error", "cancelled")):
         run = f"r{number}"
-        feed.absorb(frame(started(run, preview="長い" * 60), step(run, 1), tool(run, "started", nested=True)))
+        feed.absorb(
+            frame(started(run, preview="長い" * 60), step_event(run, 1), tool(run, "started", nested=True))
+        )
         feed.absorb(frame(finished(run, outcome=outcome, fault="why " * 60 if outcome == "error" else "")))
     feed.absorb(frame(started("live", name="an-agent-with-quite-a-long-name"), concierge=1))
     feed.mark_cancelling("live")
@@ -480,17 +436,8 @@ def test_a_line_is_found_again_after_lines_came_above_it() -> None:
 
 def test_the_lines_of_the_tree_go_on_where_more_is_to_come() -> None:
     feed = Feed()
-    feed.absorb(
-        frame(
-            started("r"),
-            step("r", 1),
-            tool("r", "started", "a"),
-            step("r", 1, actor="research"),
-            tool("r", "started", "b", nested=True),
-            tool("r", "started", "c"),
-            step("r", 2),
-        )
-    )
+    parents = (0, 1, 2, 3, 1, 0)
+    feed.absorb(frame(started("r"), *(step_event("r", n, parent=p) for n, p in enumerate(parents, 1))))
     outline = RunOutline(feed.runs, lambda run: True)
     trees = [feed_line(outline.at(index), True, 80, NOON, UNICODE)[1][0] for index in range(1, 7)]
     assert [tree.rstrip() for tree in trees] == ["  ├", "  │ ├", "  │ │ └", "  │ │   └", "  │ └", "  └"]

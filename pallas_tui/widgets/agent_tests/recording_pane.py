@@ -12,7 +12,7 @@ from pallas.safe_text import one_line
 from ...actions import bindings
 from ...clipboard import copy
 from ...records.agent_test_book import AgentTestOutcome
-from ...runs.step_text import lines_of, title_of
+from ...runs.step_text import lines_of, spent_text, title_of
 from ...state import Tone
 from ...text import Line, count, duration
 from ..folded_lines import FoldedLines
@@ -100,5 +100,6 @@ def _lines_of(recording: "Recording") -> Iterator[Line]:
         for step in run.steps:
             yield ()
             at = duration(step.step.started_at)
-            yield ((f"{title_of(step.step)}  ", STRONG), (f"{at} after the first run began", DIM))
+            said = f"{title_of(step.step)}  {spent_text(step.step)}".rstrip()
+            yield ((f"{said}  ", STRONG), (f"{at} after the first run began", DIM))
             yield from lines_of(step)[1:]  # its first line has the time of day, which a recording has not

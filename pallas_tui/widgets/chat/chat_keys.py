@@ -9,7 +9,8 @@ from typing import Any, Final
 from textual import on, work
 
 from pallas.commands import Typed
-from pallas.model import AgentSnapshot, Exchange, Fault
+from pallas.model import AgentSnapshot, Exchange, Fault, StepDetail
+from pallas.model.step_view import view_of
 
 from ...chat.answer_runs import Runs
 from ...chat.call_outline import figures_of, tree_details
@@ -18,7 +19,8 @@ from ...chat.call_tree import Node, Tree
 from ...chat.conversation import ChatConversation, ChatEntry, last_answer
 from ...chat.mcp_talk import ERAS, Options
 from ...clipboard import copy
-from ...targets import Reveal, RunTarget
+from ...runs.step_text import as_text
+from ...targets import Reveal, RunTarget, opener_of
 from ..dialogs.line_dialog import LineScreen
 from ..list_pane import ShowText
 from .agent_chooser import ChooserScreen
@@ -356,7 +358,11 @@ class ChatActions(PartsPane):
     @on(ToolTree.CallAsked)
     def _on_asked(self, event: ToolTree.CallAsked) -> None:
         event.stop()
-        self._tell_of_call(event)
+        opener = opener_of(self.app)
+        if event.what != "open":
+            self._tell_of_call(event)
+        elif event.node is not None and event.node.record is not None and opener is not None:
+            opener.open_step(event.node.record)
 
     @work(group="calls", exclusive=True)
     async def _tell_of_call(self, event: ToolTree.CallAsked) -> None:
@@ -387,6 +393,8 @@ async def details_of_call(
     """Return a title and the details of a call; of all calls without ``node``. ``run_id`` may be empty."""
     if node is None:
         return "Tool calls", tree_details(tree, now)
+    if (detail := await _recorded(fleet, node)) is not None:
+        return node.title, as_text(detail)
     exchange = await _exchange(fleet, run_id, tree, node)
     return node.label, call_details(node, exchange, figures_of(node, now))
 
@@ -395,10 +403,23 @@ async def result(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: fl
     """Return the result of a call where it is kept; else what its progress messages reported."""
     if node is None:
         return tree_details(tree, now)
+    if (detail := await _recorded(fleet, node)) is not None:
+        return view_of(detail.request, detail.response).answer
     exchange = await _exchange(fleet, run_id, tree, node)
     if exchange is not None:
         return result_text(exchange)
     return node.result or node.words or f"{node.label} {figures_of(node, now)}".strip()
+
+
+async def _recorded(fleet: Any, node: Node) -> StepDetail | None:
+    if fleet is None or node.record is None:
+        return None
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            detail: StepDetail = await fleet.step(node.record.run_id, node.record.number)
+    except (Fault, TimeoutError):
+        return None
+    return detail
 
 
 async def _exchange(fleet: Any, run_id: str, tree: Tree, node: Node) -> Exchange | None:

@@ -137,6 +137,7 @@ prompt. **ctrl+r** asks again.
         self._runs.absorb(frame.events)
         self.note_compacted(frame.events)
         self.explain_failures(frame.events)
+        self.show_recorded_calls()
         self.note_reasoning(frame.events)
         self.show_questions(frame.events, frame.now)
         if frame.snapshot.state is FleetState.RUNNING:

@@ -152,6 +152,9 @@ def _is_heavy(rest: str) -> bool:
     return len(rest) > REST_LENGTH or weight(rest) > REST_WEIGHT
 
 
+_NO_CALLS: Final = AnswerPart("", 0, 0)
+
+
 class MessageView(Vertical):
     """A message; an answer may be ``live``: it takes text as it is streamed, until it is settled."""
 
@@ -251,6 +254,14 @@ class MessageView(Vertical):
                 case ToolTree() as calls:
                     calls.limit(part)
         await self._remove_from(len(parts))
+
+    def take_calls(self) -> None:
+        """Show the calls and the figures of the answer as they are now."""
+        left, right, _ = self._heading_parts()
+        self._heading.show(left, right)
+        parts = [part for part in self._parts() if not part.text]
+        for at, calls in enumerate(self.calls):
+            calls.limit(parts[at] if at < len(parts) else _NO_CALLS)
 
     async def reason(self, text: str) -> None:
         """Show the reasoning of the answer, of which an earlier part may already be shown."""

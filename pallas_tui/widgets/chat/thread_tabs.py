@@ -31,6 +31,7 @@ from ...records.question_book import QuestionBook
 from ...records.question_text import answer_note, subject_of
 from ...records.thread_book import ThreadBook
 from ...runs.feed_run import compacted_text
+from ...targets import opener_of
 from .chat_desk import setting
 from .side_by_side import SideBySide
 from .thread_title import follow
@@ -153,6 +154,12 @@ class ThreadTabs(SideBySide):
             if run is not None and run.trace.trace_id == trace_id and view.card.question is not None:
                 return f"waits for your answer: {subject_of(view.card.question)}"
         return ""
+
+    def show_recorded_calls(self) -> None:
+        """Show the calls of answers as their runs recorded them, as soon as those are over."""
+        if (opener := opener_of(self.app)) is not None:
+            for view in self._views:
+                view.transcript.take_calls(opener.run_of, self._runs)
 
     def explain_failures(self, events: Sequence[Event]) -> None:
         """Say in the transcripts why tool calls failed: callers over MCP do not learn it."""

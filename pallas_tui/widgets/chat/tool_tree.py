@@ -35,7 +35,7 @@ class ToolTree(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = bindings("calls")
 
     class CallAsked(Message):
-        """Something is wanted of a call: ``copy`` its result, or its ``details``; ``node`` None for all."""
+        """Something is wanted of a call, or of all: ``copy`` its result, ``open`` it, or its ``details``."""
 
         def __init__(self, tree: Tree, node: Node | None, what: str) -> None:
             super().__init__()
@@ -177,6 +177,14 @@ class ToolTree(Widget, can_focus=True):
     def action_copy(self) -> None:
         """Copy the result of the call."""
         self.post_message(self.CallAsked(self._outline.tree, self._node, "copy"))
+
+    def action_choose(self) -> None:
+        """Show what was sent and what came back, if that is recorded; else toggle the fold."""
+        node = self._node
+        if node is not None and node.record is not None and not self._outline.folded:
+            self.post_message(self.CallAsked(self._outline.tree, node, "open"))
+        else:
+            self.action_turn()
 
     def action_full_text(self) -> None:
         """Show the arguments and the result."""

@@ -1,8 +1,8 @@
 """The messages, scrolled: follows only at the end, and never moves text that the user reads."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
@@ -16,9 +16,14 @@ from pallas.model import ToolEvent
 from ...actions import bindings
 from ...chat.answer_runs import Runs
 from ...chat.conversation import KEEP, ChatConversation, ChatEntry, ChatRun
+from ...runs.feed_run import FeedRun
+from ...runs.run_calls import take_calls
 from ...text import UNICODE, Glyphs, count
 from ..removal import remove
 from .message_view import MessageView
+
+_RECENT: Final = 3
+"""Answers whose runs may just have ended."""
 
 
 class Transcript(VerticalScroll, can_focus=True):
@@ -183,6 +188,16 @@ class Transcript(VerticalScroll, can_focus=True):
         if run is not None and (view := self._views.get(run.key)) is not None:
             for calls in view.calls:
                 calls.tick()
+
+    def take_calls(self, run_of: Callable[[str], FeedRun | None], runs: Runs) -> None:
+        """Show the calls of the last answers as their runs recorded them, if those are over and known."""
+        for entry in self._conversation.entries[-_RECENT:]:
+            if entry.tree is None or entry.tree.is_recorded:
+                continue
+            run = run_of(runs.of(entry))
+            view = self._views.get(entry.key)
+            if run is not None and take_calls(entry, run) and view is not None:
+                view.take_calls()
 
     def explain(self, event: ToolEvent, runs: Runs) -> None:
         """Say why a call failed, if it is one of the run in flight or of an answer that is shown."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Hashable
 
+from pallas.model import Step
+
 from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import FeedRun
 from ...runs.run_feed import Feed
 from ...runs.run_filter import RunQuery, Sieve, fits_remark
-from ...runs.run_tree import HEAD, Rows, RunOutline, RunTreeRow, rows_of
+from ...runs.run_tree import HEAD, Rows, RunOutline, RunTreeRow, recorded_at, rows_of
 from ...text import Glyphs, Line
 from ..line_view import LineView
 from .feed_view import feed_line
@@ -37,6 +39,12 @@ class FeedList(LineView):
         """The run of the line under the cursor."""
         row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
         return row.run if isinstance(row, RunTreeRow) else None
+
+    @property
+    def step(self) -> Step | None:
+        """The recorded step that the line under the cursor is about, None on a run."""
+        row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
+        return recorded_at(row) if isinstance(row, RunTreeRow) else None
 
     @property
     def remark(self) -> FeedRemark | None:

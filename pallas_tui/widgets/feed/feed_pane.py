@@ -35,18 +35,20 @@ class FeedPane(ListPane):
     TITLE = "Feed"
     HELP = """\
 Every call of every agent, as it happens: its start, the agent, the first line of the message, how long it
-takes, and how it ended. Below it are the steps of the agent's loop and its tool calls; the run of a called
-agent is listed below the call that started it, with its own steps. Where there is room, bars show when each
+takes, and how it ended. Below it are its numbered steps: questions to models, calls of tools and agents, each
+below the step that caused it. The run of a called agent is listed below the call that started it, with its
+own steps. Where there is room, bars show when each
 of them ran. If a guard stopped the loop, a line below the run says so. A request to a downstream has a line
 only when it was refused, failed, or carried an expired key. Runs of other replicas have the replica's id in
 place of the message, and their steps on their screen alone. After a restart the last runs of the ledger are
 listed first, with the word `earlier`; the filter `-earlier` hides them. New versions of agents, failed edits,
 blocked loops and servers that are lost or connected again are listed between the runs.
 
-**enter** opens a run: its facts, its whole trace, and what went over the wire. **i** shows all details as
-text. **d** marks a run, and on another one compares both: which steps differ, and in what. A run is unfolded
-while it runs and until the next calls come; **space** folds and unfolds it. The list follows only while the
-cursor is at the end; elsewhere nothing moves, and the title shows how many new lines are below.
+**enter** on a run opens it: its facts, its steps with those of the runs below it, and what went over the
+wire; on a step it shows what was sent and what came back. **i** shows all details as text. **d** marks a run,
+and on another one compares both: which steps differ, and in what. A run is unfolded while it runs and until
+the next calls come; **space** folds and unfolds it. The list follows only while the cursor is at the end;
+elsewhere nothing moves, and the title shows how many new lines are below.
 
 **w** writes a run that is over into the folder `recordings` of the project, with all that it led to; **s**
 keeps it as a test, by a name that is asked for.
@@ -181,8 +183,11 @@ must match; `-` before one excludes its matches. The runs that a match belongs t
             self.runs.filter_by(query)
 
     def choose(self) -> None:
-        """Open the selected run, the changes of a new version, or what blocked the loop."""
-        if (run := self.runs.selected) is not None:
+        """Open the selected run or step, the changes of a new version, or what blocked the loop."""
+        opener = opener_of(self.app)
+        if (step := self.runs.step) is not None and opener is not None:
+            opener.open_step(step)
+        elif (run := self.runs.selected) is not None:
             self.open_run(run)
         elif (remark := self.runs.remark) is not None and isinstance(remark.about, Reloaded):
             self.post_message(self.VersionAsked(remark.about))

@@ -6,7 +6,8 @@ from pallas.model import AgentChanged, Event, LoopBlocked, Notice, Reloaded
 
 from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import EARLIER, FeedRun, State
-from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow
+from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow, everything, rows_of
+from ...runs.step_text import spent_text
 from ...state import CRASH_LOOP_HELP, Tone
 from ...supervision.reload_words import blocked_details
 from ...supervision.version_diff import plain
@@ -170,17 +171,19 @@ def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span)
     bars = bar_width(width)
     running = step.state == "running"
     own = not step.call_id and not step.notice
-    # A step of a loop shows only its duration: its calls and its run show whether all went well.
+    # Of a question to a model only its duration is shown: its run shows whether all went well.
     word = step.notice or ("" if own and step.state == "ok" else step.state)
-    label = step.label
-    if step.call_id and step.notice:
+    label, room = step.title, _room(width, bars) - len(lead)
+    if step.record is not None and (spent := spent_text(step.record)) and len(label) + len(spent) + 2 <= room:
+        label = f"{label}  {spent}"
+    if (step.call_id or step.record is not None) and step.notice:
         label, word = f"{label}: {step.notice}", step.state
     if quiet := row.run.quiet(step, now):
         label = f"{label} {glyphs.dot} {quiet}"
     return (
         (f"{clock(step.at)} ", DIM),
         (lead, DIM),
-        (fit(label, _room(width, bars) - len(lead), glyphs), DIM if own else ""),
+        (fit(label, room, glyphs), DIM if own and step.record is None else ""),
         *_bar(span_of_step(step, now), window, step.state, own, bars, glyphs),
         *_outcome(step.seconds(now), running, step.state, word, glyphs),
     )
@@ -266,11 +269,14 @@ def run_details(run: FeedRun, now: float) -> str:
     if run.partial:
         parts.append(f"What it had written when it was cut short:\n{run.partial}")
     steps = [f"{count(run.left_out, 'earlier step')} not kept"] if run.left_out else []
-    for step in run.steps:
+    for row in rows_of(run, everything, lambda each: each is run):
+        if row.place < 0:
+            continue
+        step = run.steps[row.place]
         seconds = step.seconds(now)
         took_text = "" if seconds is None else f"  {duration(seconds)}"
         word = step.notice or (step.state if step.call_id or step.state != "ok" else "")
-        steps.append(f"{clock(step.at)} {'  ' * step.depth}{step.label}{took_text}  {word}".rstrip())
+        steps.append(f"{clock(step.at)} {'  ' * (row.level - 1)}{step.title}{took_text}  {word}".rstrip())
     if steps:
         parts.append("\n".join(steps))
     if requests := [f"  {request.details}" for request in run.requests]:

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from pallas.model import Exchange, MessageRecord, Step
+from pallas.model import Exchange, MessageRecord
 from pallas.model.spend_limits import AccountStatus, shown_amount
 from pallas.safe_text import one_line, sanitize
 
-from ...runs import step_text
-from ...runs.exchange_text import state_of, title_of, went_wrong
+from ...runs.exchange_text import CallExchange, state_of, went_wrong
 from ...runs.feed_run import FeedRun
 from ...runs.run_tree import HEAD, RunTreeRow, rows_of
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, right, wrapped
@@ -38,21 +37,13 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class ListedExchange:
-    """An exchange, by its number in the order of time."""
+    """An exchange, by its place in the order of time."""
 
-    number: int
-    exchange: Exchange
-
-
-@dataclass(frozen=True, slots=True)
-class ListedStep:
-    """A step of the run; ``depth`` is the number of steps that it is below."""
-
-    step: Step
-    depth: int = 0
+    place: int
+    exchange: CallExchange
 
 
-Entry = Fact | RunTreeRow | ListedExchange | ListedStep
+Entry = Fact | RunTreeRow | ListedExchange
 
 
 def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
@@ -101,7 +92,6 @@ class RunList(LineView):
         super().__init__(id="run-list")
         self.run = run
         self.exchanges: tuple[Exchange, ...] = ()
-        self.steps: tuple[Step, ...] = ()
         self.unfinished: tuple[str, ...] = ()
         self.limits: tuple[AccountStatus, ...] = ()
         self.said: tuple[MessageRecord, ...] = ()
@@ -113,6 +103,7 @@ class RunList(LineView):
         self._traced: tuple[tuple[str, int], ...] = ()
         self._rows: list[Entry] = []
         self._entries: list[Entry] = []
+        self._is_placed = False
         self._lay_out()
 
     @property
@@ -142,13 +133,6 @@ class RunList(LineView):
         self.exchanges, self.remark = exchanges, remark
         self._lay_out()
         self.reload()
-
-    def tell_steps(self, steps: tuple[Step, ...]) -> None:
-        """Show the steps."""
-        if steps != self.steps:
-            self.steps = steps
-            self._lay_out()
-            self.reload()
 
     def tell_unfinished(self, lines: tuple[str, ...]) -> None:
         """Show what became of calls whose answers were lost with another fleet."""
@@ -188,14 +172,24 @@ class RunList(LineView):
             name = "question" if row.role == "user" else "text"
             pieces = wrapped(sanitize(row.content), width - _NAME_WIDTH)[:MAX_TEXT_LINES]
             entries += [Fact(name if not at else "", each or " ") for at, each in enumerate(pieces)]
-        entries += [Fact(), Fact("Trace"), *self._trace(roots)]
-        if self.steps:
-            entries += [Fact(), Fact("Steps"), *_nested(self.steps)]
-        entries += [Fact(), Fact("Exchanges")]
-        entries += [ListedExchange(number, each) for number, each in enumerate(self.exchanges)]
+        entries += [Fact(), Fact("Steps"), *self._trace(roots), Fact(), Fact("Exchanges")]
+        entries += [ListedExchange(place, each) for place, each in enumerate(self._exchanges())]
         if self.remark:
             entries += [Fact(_REMARK, each) for each in wrapped(self.remark, width - 2)]
         self._entries = entries
+
+    def _exchanges(self) -> Iterator[CallExchange]:
+        """Iterate over the exchanges, the last one of each step with its number and its duration."""
+        steps = {step.span: step for step in self.run.steps if step.span and step.record is not None}
+        last = {each.span_id: place for place, each in enumerate(self.exchanges)}
+        for place, each in enumerate(self.exchanges):
+            step = steps.get(each.span_id) if last[each.span_id] == place else None
+            if step is not None and step.record is not None:
+                yield CallExchange(each, step.seconds(self._now), step.record.number)
+            elif each.side == "inbound" and each.span_id and each.span_id == self.run.span_id:
+                yield CallExchange(each, self.run.elapsed(self._now))
+            else:
+                yield CallExchange(each, each.seconds)
 
     def _trace(self, roots: list[FeedRun]) -> list[Entry]:
         """Return the lines of the trace; they are rebuilt only when something in it changed."""
@@ -216,6 +210,37 @@ class RunList(LineView):
     def on_resize(self) -> None:
         self._lay_out()
         super().on_resize()
+        self._place()
+
+    def _place(self) -> None:
+        """Put the cursor on the first step as soon as there is one, unless the user moved it before."""
+        if self._is_placed or not self._height:
+            return
+        first = self.run.first_step
+        place = self._row_of(lambda row: row.place == HEAD if first is None else _is_step(row, first.number))
+        if place is not None:
+            super().action_move_to(place)
+            if place > self._height // 2:  # the steps below it shall be in view too
+                self.scroll_to(y=min(place - self._height // 2, self.last_top()), animate=False, force=True)
+            self._is_placed = first is not None
+
+    def _row_of(self, fits: Callable[[RunTreeRow], bool]) -> int | None:
+        rows = ((at, row) for at, row in enumerate(self._entries) if isinstance(row, RunTreeRow))
+        return next((at for at, row in rows if row.run is self.run and fits(row)), None)
+
+    def go_to_step(self, number: int) -> bool:
+        """Put the cursor on a recorded step of the run; whether it is there."""
+        if (place := self._row_of(lambda row: _is_step(row, number))) is not None:
+            self.action_move_to(place)
+        return place is not None
+
+    def action_move_to(self, index: int) -> None:
+        self._is_placed = True
+        super().action_move_to(index)
+
+    def reload(self) -> None:
+        super().reload()
+        self._place()
 
     def line_count(self) -> int:
         return len(self._entries)
@@ -228,8 +253,6 @@ class RunList(LineView):
             return tuple((text, f"{style} underline".strip()) for text, style in line) if own else line
         if isinstance(entry, ListedExchange):
             return self._exchange(entry.exchange, width)
-        if isinstance(entry, ListedStep):
-            return self._step(entry, width)
         if entry.name == _REMARK:
             return ((fit(f"  {entry.value}", width, self._glyphs), DIM),)
         if not entry.value:
@@ -238,30 +261,16 @@ class RunList(LineView):
         value = fit(entry.value, width - len(name), self._glyphs)
         return cropped(((name, DIM), (value, entry.style)), width)
 
-    def _step(self, entry: ListedStep, width: int) -> Line:
-        step = entry.step
-        took = self._now - step.started_at if step.seconds is None else step.seconds
-        room = width - 9 - DURATION_WIDTH - 1 - _STATE_WIDTH
-        line = (
-            (f"{clock(step.started_at)} ", DIM),
-            (fit(2 * entry.depth * " " + step_text.title_of(step), room, self._glyphs), ""),
-            (right(duration(max(0.0, took), step.seconds is None), DURATION_WIDTH) + " ", ""),
-            (
-                fit(step_text.state_of(step), _STATE_WIDTH, self._glyphs),
-                LEVELS["error"] if step_text.went_wrong(step) else "",
-            ),
-        )
-        return cropped(line, width)
-
-    def _exchange(self, exchange: Exchange, width: int) -> Line:
-        took = "" if exchange.seconds is None else duration(exchange.seconds)
+    def _exchange(self, call: CallExchange, width: int) -> Line:
+        exchange = call.exchange
+        took = "" if exchange.seconds is None or call.seconds is None else duration(call.seconds)
         way = self._glyphs.inbound if exchange.side == "inbound" else self._glyphs.outbound
         room = width - 9 - 2 - DURATION_WIDTH - 1 - _STATE_WIDTH
         tone = LEVELS["error"] if went_wrong(exchange) else ""
         line = (
             (f"{clock(exchange.at)} ", DIM),
             (f"{way} ", DIM),
-            (fit(title_of(exchange), room, self._glyphs), ""),
+            (fit(call.title, room, self._glyphs), ""),
             (right(took, DURATION_WIDTH) + " ", ""),
             (fit(state_of(exchange), _STATE_WIDTH, self._glyphs), tone),
         )
@@ -272,9 +281,7 @@ class RunList(LineView):
         if isinstance(entry, RunTreeRow):
             return entry.run.id, entry.place
         if isinstance(entry, ListedExchange):
-            return entry.number
-        if isinstance(entry, ListedStep):
-            return "step", entry.step.number
+            return entry.place
         return (entry.name, entry.value) if entry.name else index
 
     def find(self, key: Hashable) -> int | None:
@@ -282,11 +289,9 @@ class RunList(LineView):
         return next(places, None)
 
 
-def _nested(steps: tuple[Step, ...]) -> Iterator[ListedStep]:
-    depths: dict[int, int] = {}
-    for step in steps:
-        depths[step.number] = depth = depths[step.parent] + 1 if step.parent in depths else 0
-        yield ListedStep(step, depth)
+def _is_step(row: RunTreeRow, number: int) -> bool:
+    record = row.run.steps[row.place].record if row.place >= 0 else None
+    return record is not None and record.number == number
 
 
 def _unfolded(run: FeedRun) -> bool:

@@ -9,14 +9,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from pallas.model import Exchange, Fault, Step
+from pallas.model import Fault, Step
 from pallas_tui.text import failure_text
 
 from ...actions import bindings
 from ...clipboard import copy
-from ...runs.exchange_text import as_json, as_text, lines_of
+from ...runs.exchange_text import CallExchange, as_json, as_text, lines_of
 from ...runs.feed_run import FeedRun
-from ...runs.run_tree import RunTreeRow
+from ...runs.run_tree import HEAD, RunTreeRow, recorded_at
 from ...targets import opener_of
 from ...text import Glyphs
 from ..folded_lines import FoldedLines
@@ -24,7 +24,7 @@ from ..line_view import LineView
 from ..list_pane import ShowText
 from ..pane import Pane
 from .feed_view import run_details
-from .run_list import ListedExchange, ListedStep, RunList
+from .run_list import ListedExchange, RunList
 
 if TYPE_CHECKING:
     from .feed_pane import FeedPane
@@ -45,7 +45,7 @@ Credentials are shown by their fingerprint, secrets are masked. **y** copies all
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("exchange")
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: CallExchange) -> None:
         super().__init__(id="exchange")
         self._exchange = exchange
 
@@ -58,7 +58,7 @@ Credentials are shown by their fingerprint, secrets are masked. **y** copies all
 
     async def action_copy_json(self) -> None:
         """Copy all of it as JSON."""
-        self.notify(await copy(self.app, as_json(self._exchange)), markup=False)
+        self.notify(await copy(self.app, as_json(self._exchange.exchange)), markup=False)
 
 
 class RunPane(Pane):
@@ -67,13 +67,16 @@ class RunPane(Pane):
     TITLE = "Run"
     HELP = """\
 All details of one run: its caller, how it ended, what became of calls whose answers were lost with another
-fleet, of a run of another replica its question and its text so far, the whole trace it belongs to with the
-time of each part, its steps (questions to models, calls of tools and agents), and below that what went over
-the wire: each request with its answer, the agent's own and those to its downstreams. Credentials are shown
-by their fingerprint only.
+fleet, of a run of another replica its question and its text so far, its numbered steps (questions to models,
+calls of tools and agents, each below the step that caused it) within the whole trace, with the time of each,
+and below that what went over the wire: each request with its answer, the agent's own and those to its
+downstreams. A request of a step has the step's number and duration. Credentials are shown by their
+fingerprint only.
 
-**tab** goes to the next part: trace, steps, exchanges. **enter** on a step shows what was sent and what came
-back, on an exchange its headers and bodies, on another run of the trace goes there. **d** marks the run, or
+The cursor begins at the first step. **tab** goes to the next part: steps, exchanges, facts. **enter** on a
+step shows what was sent and what came back; so it does on what stands below a step, and on the run itself for
+its first step. On an exchange it shows headers and bodies, on another run of the trace it goes there, on a
+fact it shows all details as text. **d** marks the run, or
 compares it with the marked one. **r** reads all of it again. **y** copies what the cursor is on as text,
 **c** an exchange as JSON. Of a run that is over **w** writes a recording, **s** makes a test, and **F** on a
 step has another run go on from there: with another question, model or result. When that is over, both are
@@ -84,7 +87,7 @@ compared.
     class OpenRunLine(Message):
         """Another run, a step or an exchange should be shown."""
 
-        def __init__(self, what: FeedRun | Exchange | Step) -> None:
+        def __init__(self, what: FeedRun | CallExchange | Step) -> None:
             super().__init__()
             self.what = what
 
@@ -157,7 +160,8 @@ compared.
             # An older fleet has no steps, and why none can be read is said of the exchanges.
             with suppress(Fault, TimeoutError, OSError):
                 async with asyncio.timeout(DEADLINE):
-                    self.rows.tell_steps(await fleet.steps(self.run.id))
+                    self._feed.feed.learn(self.run, await fleet.steps(self.run.id))
+                    self.rows.advance(self._feed.now, True)
                     self.rows.tell_unfinished(await fleet.unfinished_calls(self.run.id))
                     if self.run.replica or self.rows.said:  # another one may have taken it over
                         self.rows.tell_said(await fleet.said(self.run.id))
@@ -184,24 +188,37 @@ compared.
         self.rows.tell(self.rows.exchanges, f"The exchanges could not be read: {why}. r tries again.")
 
     @property
-    def _exchange(self) -> Exchange | None:
+    def _exchange(self) -> CallExchange | None:
         entry = self.rows.selected
         return entry.exchange if isinstance(entry, ListedExchange) else None
 
     def action_choose(self) -> None:
-        """Open the line under the cursor."""
+        """Open the line under the cursor; of a fact the whole text of the run."""
         if (target := self._target) is not None:
             self.post_message(self.OpenRunLine(target))
+        else:
+            self.action_full_text()
 
     @property
-    def _target(self) -> Step | Exchange | FeedRun | None:
-        """What the line under the cursor opens: nothing for a heading, a fact, and the run itself."""
+    def _target(self) -> Step | CallExchange | FeedRun | None:
+        """What the line under the cursor opens: the run itself leads to its first step."""
         entry = self.rows.selected
-        if isinstance(entry, ListedStep):
-            return entry.step
         if isinstance(entry, ListedExchange):
             return entry.exchange
-        return entry.run if isinstance(entry, RunTreeRow) and entry.run is not self.run else None
+        if not isinstance(entry, RunTreeRow):
+            return None
+        if entry.place != HEAD:
+            return recorded_at(entry)
+        return entry.run.first_step if entry.run is self.run else entry.run
+
+    @property
+    def _step(self) -> tuple[FeedRun, Step] | None:
+        """The recorded step that the cursor is on, with its run."""
+        entry = self.rows.selected
+        if not isinstance(entry, RunTreeRow) or entry.place < 0:
+            return None
+        record = entry.run.steps[entry.place].record
+        return (entry.run, record) if record is not None else None
 
     def action_full_text(self) -> None:
         """Show the details of the run as text."""
@@ -227,9 +244,9 @@ compared.
 
     def action_fork(self) -> None:
         """Have a run go on from the step under the cursor."""
-        entry, opener = self.rows.selected, opener_of(self.app)
-        if isinstance(entry, ListedStep) and opener is not None:
-            opener.fork_run(self.run, entry.step.number)
+        found, opener = self._step, opener_of(self.app)
+        if found is not None and opener is not None:
+            opener.fork_run(found[0], found[1].number)
 
     def action_record(self) -> None:
         """Write the run into a folder of recordings."""
@@ -255,7 +272,7 @@ compared.
     async def action_copy_json(self) -> None:
         """Copy the exchange under the cursor as JSON."""
         if (exchange := self._exchange) is not None:
-            self.notify(await copy(self.app, as_json(exchange)), markup=False)
+            self.notify(await copy(self.app, as_json(exchange.exchange)), markup=False)
 
     def action_elsewhere(self, pane: str) -> None:
         """Show the run in another pane."""
@@ -265,12 +282,10 @@ compared.
         """Offer only what can be done with the line under the cursor."""
         if not self.is_mounted or not self.query(RunList):
             return True
-        if action == "choose":
-            return self._target is not None
         if action in ("record", "keep", "replay"):
             return not self.run.running
         if action == "fork":
-            return not self.run.running and isinstance(self.rows.selected, ListedStep)
+            return (found := self._step) is not None and not found[0].running
         return self._exchange is not None if action == "copy_json" else True
 
     @on(LineView.CursorMoved)

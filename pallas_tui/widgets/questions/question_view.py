@@ -152,7 +152,7 @@ def tree_lines(
 
 
 def _label(step: RunStep) -> str:
-    return f"{step.label}  {step.notice}" if step.notice else step.label
+    return f"{step.title}  {step.notice}" if step.notice else step.title
 
 
 def _mark(state: str, glyphs: Glyphs) -> Part:
