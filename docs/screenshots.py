@@ -127,13 +127,8 @@ async def desk(camera: Camera) -> None:
 
 async def open_step(camera: Camera) -> None:
     """From a run's screen to its first question to a model."""
-    await camera.press("end")
     await camera.until("1. scripted", "tools/call")
-    await camera.press("end")  # of what came meanwhile
-    rows = [row.strip() for row in camera.text.splitlines()[:-1]]
-    last = max(number for number, row in enumerate(rows) if row)
-    (step,) = (number for number, row in enumerate(rows) if " 1. scripted" in row)
-    await camera.press(*["up"] * (last - step), "enter")
+    await camera.press("enter")
     await camera.until("Instructions")
 
 
@@ -143,7 +138,7 @@ async def feed(camera: Camera) -> None:
     await camera.press("home", "right")
     await camera.take("feed")
     await camera.press("enter")
-    await camera.until("Trace", "Steps")
+    await camera.until("Steps", "Exchanges")
     await camera.take("run")
     await open_step(camera)
     await camera.take("step")
@@ -276,7 +271,7 @@ async def film(camera: Camera) -> None:
     await camera.until("is writing")
     await camera.film(2.5, "concierge answered")
     await camera.press("f4", "home", "right", "enter")
-    await camera.film(2.5, "Trace", "docs/search")
+    await camera.film(2.5, "Steps", "docs/search")
     await open_step(camera)
     await camera.film(3.0)
     await camera.press("escape", "escape")

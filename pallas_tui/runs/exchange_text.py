@@ -75,8 +75,8 @@ def lines_of(call: CallExchange) -> list[Line]:
     is_over = exchange.seconds is not None and call.seconds is not None
     took = f", {duration(call.seconds)}" if is_over and call.seconds is not None else ""
     lines: list[Line] = [((f"{clock(exchange.at)} {call.title}: {state_of(exchange)}{took}", _STRONG),)]
-    if exchange.seconds is not None and call.seconds != exchange.seconds:
-        lines.append((("on the wire ", _DIM), (duration(exchange.seconds), "")))
+    if exchange.seconds is not None and (wire := duration(exchange.seconds)) not in took:
+        lines.append((("on the wire ", _DIM), (wire, "")))
     if exchange.span_id:
         lines.append((("span ", _DIM), (exchange.span_id, "")))
     if exchange.cut:

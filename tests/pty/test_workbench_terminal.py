@@ -123,7 +123,7 @@ def test_a_small_terminal_shows_one_pane_at_a_time_and_ctrl_c_twice_leaves(desk:
     desk.keys("F2")
     desk.until("1 Agents", "research", "vision", "docs", "stdio")
     desk.keys("F4")
-    desk.until("hello", "step 1 (llm)")
+    desk.until("hello", "1. scripted")
     desk.resize(120, 40)
     desk.until("Agents", "Chat", "Feed", "Write to concierge", "6 ok")  # nothing was lost
     desk.keys("F3")

@@ -20,6 +20,9 @@ from support.served import Served, served
 from support.tasks import TaskClient
 from support.waiting import poll
 
+from pallas.model import Step, StepChanged
+from pallas.surfaces.control.event_stream import for_lookers
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FULL, TEXTS, READ = (f"{kind}-token-of-the-tests" for kind in ("full", "texts", "read"))
 QUESTION, ANSWER = "the-planted-question-7d1f", "first the-planted-question-7d1f"
@@ -125,6 +128,16 @@ async def test_a_token_that_may_look_reads_no_text(place: Place) -> None:
         assert QUESTION not in (await http.get("/agents/desk")).text
         for file in (await http.get("/log")).json()["files"]:
             assert QUESTION not in (await http.get(f"/log/{file['id']}")).text
+
+
+async def test_a_token_that_may_look_learns_of_a_step_only_what_it_is() -> None:
+    # A digest would tell whether a text was guessed.
+    step = Step(
+        "r", 2, "tool", "desk__find", 1.0, "failed", url="http://x", seconds=0.5, digest="ab", fault="no"
+    )
+    seen = for_lookers(StepChanged(run_id="r", agent="desk", step=step))
+    assert isinstance(seen, StepChanged)
+    assert seen.step == Step("r", 2, "tool", "desk__find", 1.0, "failed", seconds=0.5)
 
 
 @pytest.mark.parametrize("token", [TEXTS, FULL])

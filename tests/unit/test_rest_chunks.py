@@ -271,7 +271,7 @@ def test_an_answer_as_a_whole_has_what_is_known_of_the_run() -> None:
         "turnIndex": 4,
         "runId": "r1",
         "stopReason": "endTurn",
-        "seconds": 1.235,
+        "seconds": 1.23456,
         "steps": 2,
         "tools": 1,
         "usage": {"inputTokens": 5, "outputTokens": 7},

@@ -18,6 +18,7 @@ from pallas.model import (
     RunEvent,
     RunFinished,
     RunStarted,
+    StepChanged,
     TextDelta,
     TodoChanged,
     codec,
@@ -105,6 +106,8 @@ def for_lookers(event: Event) -> Event:
             return replace(event, partial="")
         case Routed():
             return replace(event, why="")
+        case StepChanged():  # a digest tells whether a text was guessed
+            return replace(event, step=replace(event.step, url="", digest="", fault=""))
         case TodoChanged():
             return replace(event, description="")
         case MessagePassed():
