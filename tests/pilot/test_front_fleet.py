@@ -91,7 +91,7 @@ async def test_each_kind_is_talked_to_and_the_choice_of_a_router_is_seen(here: D
     await talk_to(here, "upper")
     await ask(here, "loud", "LOUD")
     await talk_to(here, "front")
-    await ask(here, "Fix the failing test", "1:Fix the failing test", "coder/send_message", "routed to coder")
+    await ask(here, "Fix the failing test", "1:Fix the failing test", "agent coder", "routed to coder")
     run = next(each for each in here.feed.feed.runs if each.agent == "front")
     here.feed.reveal(RunTarget(run.id))
     here.app.main.show("feed")
