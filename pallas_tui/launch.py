@@ -58,19 +58,21 @@ def main(root: Path, *, faults: Path | None = None) -> int:
     return _main(own)
 
 
-def attach(url: str, token: str = "", token_variable: str = "") -> int:
+def attach(url: str, token: str = "", token_variable: str = "", root: Path | None = None) -> int:
     """Run the workbench on the fleet whose registry answers at ``url``; returns the exit status as ``main``.
 
     Without ``token`` it is the one in ``token_variable``, or where ``given_token`` and ``TokenSource`` look.
+    The project in ``root`` may be the fleet's: then its ``.env`` counts too.
     The fleet goes on when its user leaves.
     """
     from pallas.model import Fault
 
     from .remote.fleet_address import control_origin, label
-    from .remote.token_source import TokenSource, given_token, hide_tokens
+    from .remote.token_source import TokenSource, given_token, hide_tokens, read_project_env
 
     try:
         origin = control_origin(url)
+        read_project_env(origin, root)
         tokens = TokenSource(origin, given_token(token, token_variable))
     except Fault as fault:
         sys.stderr.write(f"pallas dev --attach: {fault.message}\n")

@@ -84,6 +84,15 @@ def given_token(token: str = "", variable: str = "", environ: Mapping[str, str] 
     return next((found for name in VARIABLES if (found := environ.get(name, "").strip())), "")
 
 
+def read_project_env(origin: str, folder: Path | None) -> None:
+    """Put the ``.env`` of the project in ``folder`` into the environment, if that is at ``origin``."""
+    # The start of a workbench on another machine's fleet does not wait for these.
+    from pallas.client.fleet_address import FleetAddress, own_project
+
+    if folder is not None:
+        own_project(folder, FleetAddress(origin))
+
+
 def hide_tokens(variable: str = "", environ: MutableMapping[str, str] = os.environ) -> None:
     """Take the tokens out of the environment, so that child processes do not inherit them."""
     for name in (*VARIABLES, variable):

@@ -13,7 +13,7 @@ from pallas.surfaces.control.control_tokens import FULL_VARIABLE, is_loopback
 from pallas.telemetry.log import close_logging, setup_logging
 
 from ..remote.fleet_address import control_origin
-from ..remote.token_source import TokenSource, given_token, hide_tokens
+from ..remote.token_source import TokenSource, given_token, hide_tokens, read_project_env
 from .fleet_process import FleetProcess
 from .web_server import WebServer
 
@@ -38,6 +38,8 @@ def main(
     """
     try:
         origin = control_origin(attach) if attach is not None else _origin_of(root)
+        if attach is not None:
+            read_project_env(origin, root)
         # For a fleet of our own only the token counts that it would have been started with.
         given = (
             given_token(token, token_variable) if attach is not None else os.environ.get(FULL_VARIABLE, "")

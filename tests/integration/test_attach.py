@@ -21,6 +21,7 @@ from support.offline import offline_project
 from support.ports import free_ports, is_free
 from support.waiting import until
 
+from pallas.config import load_project
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import (
     AgentDetail,
@@ -49,7 +50,7 @@ from pallas_tui.remote.fleet_address import as_reached, control_origin, place_of
 from pallas_tui.remote.fleet_mirror import EventRing
 from pallas_tui.remote.log_mirror import LogMirror
 from pallas_tui.remote.remote_fleet import RemoteFleet
-from pallas_tui.remote.token_source import TokenSource, given_token
+from pallas_tui.remote.token_source import TokenSource, given_token, read_project_env
 
 READ_ONLY = "read-only: this token may only look"
 
@@ -450,6 +451,25 @@ def test_where_tokens_come_from(tmp_path: Path) -> None:
     assert TokenSource("http://127.0.0.1:24200", "t-line").candidates() == ("t-line",)
     assert TokenSource("http://desk.example:24200").candidates() == ()  # never to another machine
     assert "t-line" not in repr(TokenSource("http://x:1", "t-line"))
+
+
+def test_a_token_in_env_of_the_project_is_for_its_own_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "desk", {"one": None})
+    port = load_project(root).registry_port
+    (root / ".env").write_text("PALLAS_CONTROL_READ_TOKEN=t-of-the-file\n")
+    (root / ".env").chmod(0o600)
+    for name in ("PALLAS_CONTROL_TOKEN", "PALLAS_CONTROL_TEXTS_TOKEN", "PALLAS_CONTROL_READ_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for origin in (f"http://desk.example:{port}", f"http://127.0.0.1:{port - 1}"):
+        read_project_env(origin, root)
+        assert given_token() == ""
+    read_project_env(f"http://127.0.0.1:{port}", root)
+    assert given_token() == "t-of-the-file"
+    monkeypatch.setenv("PALLAS_CONTROL_READ_TOKEN", "t-mine")  # the environment goes first
+    read_project_env(f"http://127.0.0.1:{port}", root)
+    assert given_token() == "t-mine"
 
 
 def test_numbers_grow_and_gaps_are_losses() -> None:

@@ -32,12 +32,16 @@ def root(api: ChatApi, tmp_path: Path) -> Path:
     return root
 
 
-def test_what_the_fleet_was_started_with_opens_it_to_commands_in_its_folder(root: Path) -> None:
+@pytest.mark.parametrize("named", [False, True], ids=["folder", "url"])
+def test_what_the_fleet_was_started_with_opens_it_to_commands_in_its_folder(
+    api: ChatApi, root: Path, named: bool
+) -> None:
     (root / ".env").write_text(f"PALLAS_CONTROL_TOKEN={TOKEN}\n")
     (root / ".env").chmod(0o600)
     done = pallas_process.run(
         "get",
         "agents",
+        *(("--url", api.url) if named else ()),
         cwd=root,
         env={name: value for name, value in os.environ.items() if not name.startswith("PALLAS_")},
         capture_output=True,
@@ -48,6 +52,30 @@ def test_what_the_fleet_was_started_with_opens_it_to_commands_in_its_folder(root
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "research", "vision"]
     assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", [("get", "agents"), ("chat", "research", "-m", "hello")])
+def test_a_token_in_env_of_one_project_is_not_sent_to_the_fleet_of_another_port(
+    api: ChatApi,
+    root: Path,
+    command: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PALLAS_")]:
+        monkeypatch.delenv(name)
+    (root / ".env").write_text(f"PALLAS_CONTROL_TOKEN={TOKEN}\n")
+    (root / ".env").chmod(0o600)
+    assert run([*command, "-p", str(root), "--url", api.url]) == 0
+    os.environ.pop("PALLAS_CONTROL_TOKEN")
+    elsewhere = (
+        (root / "agents.yaml")
+        .read_text()
+        .replace(f"registry_port: {urlsplit(api.url).port}", "registry_port: 1024")
+    )
+    (root / "agents.yaml").write_text(elsewhere)
+    assert run([*command, "-p", str(root), "--url", api.url]) == 1
+    assert TOKEN not in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("token", ["", "tok-another-one-of-some-length"])

@@ -93,6 +93,21 @@ def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: di
 
 
 @pytest.mark.slow
+def test_in_the_folder_of_the_project_its_env_has_the_token(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    root = project(tmp_path)
+    (root / ".env").write_text(f"PALLAS_CONTROL_TOKEN={FULL}\n")
+    (root / ".env").chmod(0o600)
+    with serving(root, environment) as origin:
+        command = f"cd {root} && {sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
+        with terminal(command, columns=120, rows=40, environment=environment) as desk:
+            desk.until("Write to concierge")
+            desk.keys("C-q")
+            desk.until("left=0")
+
+
+@pytest.mark.slow
 def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

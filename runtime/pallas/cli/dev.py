@@ -54,7 +54,7 @@ def dev(options: DevOptions) -> int:
         )
     if options.attach is not None:
         launch = _workbench("pallas_tui.launch")
-        return int(launch.attach(options.attach, options.token, options.token_variable))
+        return int(launch.attach(options.attach, options.token, options.token_variable, options.root))
     given = {"faults": options.faults} if options.faults is not None else {}
     return int(_workbench("pallas_tui.launch").main(options.root, **given))
 

@@ -7,7 +7,15 @@ one call when none runs. ``stdio_bridge`` connects an MCP client on stdin and st
 
 from .chat_stream import ChatStream, fault_in
 from .client_faults import NoFleetAnswers
-from .fleet_address import TOKEN_VARIABLE, URL_VARIABLE, FleetAddress, place_of, token_of
+from .fleet_address import (
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    FleetAddress,
+    own_project,
+    place_named,
+    place_of,
+    token_of,
+)
 from .rest_client import RestClient, connect
 
 __all__ = [
@@ -19,6 +27,8 @@ __all__ = [
     "RestClient",
     "connect",
     "fault_in",
+    "own_project",
+    "place_named",
     "place_of",
     "token_of",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pallas.config import Project
+from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
 
@@ -99,6 +99,33 @@ def place_of(
         project.root,
         project.tls.certfile if project.tls is not None else None,
     )
+
+
+def place_named(url: str, folder: Path) -> FleetAddress:
+    """Return the address in ``url``, else in ``PALLAS_URL``, with the project in ``folder`` if that is there.
+
+    Raises Fault (CONFIG) when neither is given, or it is invalid.
+    """
+    place = place_of(url)
+    project = own_project(folder, place)
+    return place if project is None else replace(place, project=project.root)
+
+
+def own_project(folder: Path, place: FleetAddress) -> Project | None:
+    """Return the project in ``folder`` if ``place`` is on this machine, at the port of its registry.
+
+    Its ``.env`` is then in the environment, as with a command that names no address.
+    """
+    if not place.is_loopback:
+        return None
+    try:
+        project = load_project(folder)
+        if project.registry_port != place.port:
+            return None
+        export_env(folder)
+    except ConfigError:
+        return None  # A fleet elsewhere does not need this folder.
+    return project
 
 
 def token_of(given: str = "", environ: Mapping[str, str] = os.environ) -> str:

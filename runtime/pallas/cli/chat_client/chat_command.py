@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pallas.cli.quiet_output import quietly
-from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, place_of, token_of
+from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, place_named, token_of
 from pallas.config import ConfigError, export_env, load_project
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line, sanitize
@@ -80,7 +80,7 @@ async def _run(options: ChatOptions, terminal: ChatTerminal, ending: Ending) -> 
 async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[RestClient]:
     token = token_of(options.token)
     if options.url or os.environ.get("PALLAS_URL", "").strip():
-        place = place_of(options.url)
+        place = await asyncio.to_thread(place_named, options.url, options.root)
         if token and place.in_the_clear:
             terminal.note(
                 "warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of it",

@@ -155,12 +155,16 @@ async def _with_client(
 ) -> int:
     import asyncio
 
-    from pallas.client import URL_VARIABLE, connect, place_of, token_of
+    from pallas.client import URL_VARIABLE, connect, place_named, place_of, token_of
     from pallas.client.own_fleet import is_there
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
     project = None if named else await asyncio.to_thread(project_at, reach.folder)
-    place, token = place_of(reach.url, project), token_of(reach.token)
+    token = token_of(reach.token)
+    if project is None:
+        place = await asyncio.to_thread(place_named, reach.url, reach.folder)
+    else:
+        place = place_of(project=project)
     if project is not None and place.is_loopback and not token:
         # A user in the folder may use the token that the fleet was started with.
         token = os.environ.get(CONTROL_VARIABLE, "").strip()
