@@ -29,12 +29,14 @@ def check_bearer(root: Path, callers: int, as_json: bool = False) -> int:
         return 2
     from pallas.cli.bearer_check import check_bearer as run
     from pallas.event_loop import run as in_loop
+    from pallas.fleet.child_processes import ending_children
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     setup_logging(project.log_level, project=project.root)
     redact_project(project)
     try:
-        verdicts = in_loop(run(project, callers))
+        with ending_children():
+            verdicts = in_loop(run(project, callers))
     finally:
         close_logging()
     ok = all(verdict.ok for verdict in verdicts)

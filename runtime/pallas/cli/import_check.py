@@ -33,7 +33,10 @@ def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
     """
     environ = dict(os.environ)
     export_env(project.root, environ)
-    reports = asyncio.run(_import_all(project, environ, deadline))
+    from pallas.fleet.child_processes import ending_children  # other checks import nothing of a fleet
+
+    with ending_children():
+        reports = asyncio.run(_import_all(project, environ, deadline))
     secrets = _secrets(project, environ)
     return tuple(
         mistake

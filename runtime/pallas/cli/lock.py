@@ -130,6 +130,7 @@ def _checked(
     project: "Project", locked: "ToolsLock", servers: Sequence[str], bearer: str
 ) -> "tuple[CheckedServer, ...]":
     from pallas.event_loop import run
+    from pallas.fleet.child_processes import ending_children
     from pallas.fleet.startup import children_use_our_python
     from pallas.model.redaction import redact
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
@@ -141,7 +142,8 @@ def _checked(
         redact(bearer)
     children_use_our_python()
     try:
-        return run(check_servers(project, locked, servers, bearer or None))
+        with ending_children():
+            return run(check_servers(project, locked, servers, bearer or None))
     finally:
         close_logging()
 

@@ -115,6 +115,7 @@ def _recorded(project: "Project", tests: Sequence["AgentTest"], options: AgentTe
     from pallas.agent_tests.recorded_bench import RecordedBench, own_bench
     from pallas.agent_tests.scorers import Scorers
     from pallas.event_loop import run
+    from pallas.fleet.child_processes import ending_children
     from pallas.model import Fault
 
     from .quiet_output import quietly
@@ -130,7 +131,7 @@ def _recorded(project: "Project", tests: Sequence["AgentTest"], options: AgentTe
             return await _all(recorded, tests, options, lines.append)
 
     try:
-        with quietly(project):
+        with quietly(project), ending_children():
             results, seconds = run(work())
     except Fault as fault:
         complain(f"pallas test: {fault_text(fault)}")
