@@ -47,7 +47,9 @@ def root(tmp_path: Path) -> Path:
     ("command", "source"),
     [
         pytest.param(("lock", "--yes", "--server", "hostile"), "of-server", id="lock"),
-        pytest.param(("check", "bearer", "--callers", "2"), "of-agent", id="check bearer", marks=pytest.mark.slow),
+        pytest.param(
+            ("check", "bearer", "--callers", "2"), "of-agent", id="check bearer", marks=pytest.mark.slow
+        ),
         pytest.param(("check", "--import"), "of-agent", id="check --import", marks=pytest.mark.slow),
         pytest.param(("test", "--live", "--own"), "of-agent", id="test", marks=pytest.mark.slow),
     ],

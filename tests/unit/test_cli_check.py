@@ -219,10 +219,10 @@ def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
     )
     folder.agents(f"name: demo\nagents:\n{entries}  card: {{card: bad.md, port: 26000}}\n")
     folder.config("default_model: passthrough\nmcp: {servers: {research: {url: 'http://127.0.0.1:1/mcp'}}}\n")
-    folder.write(".env", "PLANTED=hunter2planted\n").write("bad.md", "---\ntype: nothing\n---\nx")
+    folder.write(".env", "PLANTED_KEY=hunter2planted\n").write("bad.md", "---\ntype: nothing\n---\nx")
     sources = {
         "fine": AGENT.format(servers=["research"]),
-        "raises": "import os\n\n\nraise RuntimeError('no ' + os.environ['PLANTED'])\n",
+        "raises": "import os\n\n\nraise RuntimeError('no ' + os.environ['PLANTED_KEY'])\n",
         "exits": "import sys\nsys.exit(3)\n",
         "dies": "import os\nos._exit(3)\n",
         "bare": "print('loud')\n",
@@ -237,7 +237,10 @@ def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
     project = folder.load()
     told = {mistake.key.split(".")[1]: str(mistake) for mistake in probe(project)}
     assert "fine" not in told
-    assert told["raises"] == "agents/raises.py:4: agents.raises.module: does not import: RuntimeError: no ***"
+    assert (
+        told["raises"]
+        == "agents/raises.py:4: agents.raises.module: does not import: RuntimeError: no [redacted]"
+    )
     assert "agents/exits.py:2: " in told["exits"] and "exit(3)" in told["exits"]
     assert "agents/dies.py: " in told["dies"] and "ended the process" in told["dies"]
     assert "no `fast`" in told["bare"]
@@ -249,6 +252,19 @@ def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
     )
     assert told["deep"].startswith("agents/inner.py:3: ") and "ModuleNotFoundError" in told["deep"]
     assert "card" in told and "bad.md" in told["card"]
+
+
+def test_import_masks_a_secret_in_any_form_before_it_cuts_the_message(folder: Folder) -> None:
+    folder.agents("name: demo\nagents: {one: {kind: handler, handler: 'code_of.one:handle', port: 25000}}\n")
+    folder.write(".env", "STRIPE_KEY=hunter2planted-in-env\n").write("code_of/__init__.py", "")
+    source = (
+        "import base64, os\nkey = os.environ['STRIPE_KEY']\n"
+        "raise RuntimeError(base64.b64encode(key.encode()).decode() + 'x' * 1900 + ' ' + key * 9)\n"
+    )
+    folder.write("code_of/one.py", source)
+    (mistake,) = probe(folder.load())
+    assert "RuntimeError: [redacted]xxx" in str(mistake)
+    assert "hunter2" not in str(mistake)
 
 
 TYPOS = """\

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,6 @@ from pallas.config.notes import Notes
 
 DEADLINE: Final = 60.0
 _MAX_REPORT: Final = 64 * 1024
-_SHORTEST_SECRET: Final = 8
-_SECRET: Final = re.compile(r"key|token|secret|password|authorization|headers|env$", re.IGNORECASE)
 _PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
 _KEY: Final = re.compile(r"(?P<key>agents\.[^:]+): (?P<problem>.*)", re.DOTALL)
 
@@ -37,11 +35,8 @@ def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
 
     with ending_children():
         reports = asyncio.run(_import_all(project, environ, deadline))
-    secrets = _secrets(project, environ)
     return tuple(
-        mistake
-        for agent in _with_code(project)
-        for mistake in _mistakes(project, agent, reports[agent.name], secrets)
+        mistake for agent in _with_code(project) for mistake in _mistakes(project, agent, reports[agent.name])
     )
 
 
@@ -101,16 +96,14 @@ async def _reports(
         await child.wait()
 
 
-def _mistakes(
-    project: Project, agent: AgentConfig, report: dict[str, Any], secrets: Sequence[str]
-) -> tuple[Mistake, ...]:
+def _mistakes(project: Project, agent: AgentConfig, report: dict[str, Any]) -> tuple[Mistake, ...]:
     notes = Notes()
     path = code_file(project.root, agent)
     where = Where(shown(project.root, path)) if path else agent.where
     key = f"agents.{agent.name}.{'handler' if agent.handler else 'card' if agent.card else 'module'}"
     if agent.card is not None and read_cards(project.root, agent.card).missing:
         return ()  # the text shows it
-    if problem := _masked(str(report.get("problem", "")), secrets):
+    if problem := str(report.get("problem", "")):
         place = _PLACE.fullmatch(problem)
         if place and report.get("imports"):
             own = _KEY.fullmatch(place["problem"])
@@ -129,27 +122,3 @@ def _mistakes(
     if (words := report.get("warning")) and choice_of(project.root, agent) is None:
         notes.warn(agent.where, f"agents.{agent.name}.module", *words)
     return notes.sorted([])
-
-
-def _secrets(project: Project, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return texts to remove from an exception's message: what .env sets, and every key and token."""
-    found = [value for name, value in environ.items() if name not in os.environ]
-
-    def collect(value: Any, secret: bool) -> None:
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                collect(inner, secret or _SECRET.search(key) is not None)
-        elif isinstance(value, list):
-            for inner in value:
-                collect(inner, secret)
-        elif secret and isinstance(value, str):
-            found.append(value)
-
-    collect(project.settings, False)
-    return tuple(sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True))
-
-
-def _masked(text: str, secrets: Sequence[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text

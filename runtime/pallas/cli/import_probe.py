@@ -3,7 +3,7 @@
 ``python -m pallas.cli.import_probe NAME...``, in the project's folder. Writes lines of JSON to its standard
 output: an empty object before the first agent, then a report on each agent with ``servers`` (names that it
 uses), ``problem`` (empty when it would start) and ``imports`` (the problem is no failed import). What the
-agents print is dropped.
+agents print is dropped, and secrets in a problem are masked.
 """
 
 import json
@@ -15,6 +15,8 @@ from typing import Any
 
 from pallas.config import AgentConfig, Project, load_project
 from pallas.model import Fault
+from pallas.model.redaction import redact_head
+from pallas.telemetry.log import redact_project
 
 _LIMIT = 2_000
 
@@ -24,6 +26,7 @@ def main(names: Sequence[str]) -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as reports:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         project = load_project(Path.cwd())
+        redact_project(project)  # its `.env` is in the environment
         if any(project.agents[name].kind == "llm" for name in names):
             import pallas.executors.fastagent.agent_loader  # noqa: F401 - takes seconds, none of them an agent's
         print("{}", file=reports, flush=True)
@@ -48,9 +51,9 @@ def _look(project: Project, agent: AgentConfig) -> dict[str, Any]:
         return {"problem": "", "servers": list(seam.all_servers(fast)), "warning": list(choice.words)}
     except Fault as fault:
         imports = agent.kind == "llm" and fault.__cause__ is None
-        return {"problem": fault.message[:_LIMIT], "imports": imports}
+        return {"problem": redact_head(fault.message, _LIMIT), "imports": imports}
     except BaseException as error:  # User code may raise anything, and that is the finding.
-        return {"problem": f"does not import: {type(error).__name__}: {error}"[:_LIMIT]}
+        return {"problem": redact_head(f"does not import: {type(error).__name__}: {error}", _LIMIT)}
 
 
 def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
