@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,9 @@ async def test_a_file_that_declares_its_name_goes_first_until_it_lets_go(tmp_pat
         described = await printed(saves, "text", "agent", "both")
         assert described.index("Cedar.") < described.index("Birch.")
         assert f"Shadowed: {found.status['shadowed']}" in " ".join(described.split())
+        both = json.loads(await printed(saves, "json", "agent", "both"))
+        assert (both["systemPrompt"], both["shadowedAgent"]["systemPrompt"]) == ("Cedar.", "Birch.")
+        assert both["shadowedAgent"]["shadowed"] == found.status["shadowed"] and "threads" in both
         in_project = await catalog.list("agent", project=saves.fleet.project.name)
         assert [each.spec["systemPrompt"] for each in in_project.items if each.name == "both"] == ["Cedar."]
         shown = await listed(saves)

@@ -308,6 +308,11 @@ def test_agents_of_a_project_and_what_was_said(typed: Shell, tmp_path: Path) -> 
     runs = json.loads(typed("get", "runs", "--thread", thread, "-o", "json").out)["items"]
     assert [run["id"] for run in runs] == [said["runId"]]
     assert "Threads:" in typed("describe", "agent", "seller").out
+    # JSON shows what the text does, as one object.
+    agent = json.loads(typed("describe", "agent", "seller", "-o", "json").out)
+    assert agent["name"] == "seller" and agent["threads"] >= 1
+    several = json.loads(typed("describe", "agent/seller", "project/shop", "-o", "json").out)
+    assert "seller" in several[1]["agents"]
     assert typed("delete", "thread", thread).status == 0
     assert typed("get", "thread", thread).status == 1
 

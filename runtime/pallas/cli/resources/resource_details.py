@@ -46,7 +46,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def describe(words: Sequence[str], reach: FleetLocation, output: str = "text") -> int:
     """Print the things, one after the other; returns the exit status.
 
-    ``output`` is ``text``, or ``json`` for one document or a list.
+    ``output`` is ``text``, or ``json`` for one object or a list; both show the same.
     """
     try:
         things = split(list(words))
@@ -76,10 +76,14 @@ def describe(words: Sequence[str], reach: FleetLocation, output: str = "text") -
 
 
 async def _document(api: "RestClient", kind: KindInfo, name: str) -> Any:
+    """Return what the API says of a thing, what other things have to do with it, and what it shadows."""
     body = await _body(api, kind, name)
-    if kind.word == "run" and isinstance(body, Mapping):
-        return {**body, "recordedSteps": await _steps(api, str(body.get("id")))}
-    return body
+    if not isinstance(body, Mapping):
+        return body
+    found = {**body, **await _related(api, kind, str(body.get("name") or name), body)}
+    if (shadowed := _shadowed(kind, body)) is not None:
+        found["shadowedAgent"] = await _document(api, kind, shadowed)
+    return found
 
 
 async def _body(api: "RestClient", kind: KindInfo, name: str) -> Any:
@@ -100,11 +104,15 @@ async def _steps(api: "RestClient", run: str) -> list[Any]:
 async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:
     body = await _body(api, kind, name)
     found = await _text(api, kind, name, body)
-    if kind.word == "agent" and isinstance(body, Mapping) and body.get("shadows"):
-        # The one made over the API has the same name; its id alone leads to it.
-        shadowed = str(body.get("id"))
+    if (shadowed := _shadowed(kind, body)) is not None:
         found += "\n" + await _text(api, kind, name, await _body(api, kind, shadowed))
     return found
+
+
+def _shadowed(kind: KindInfo, body: Any) -> str | None:
+    """Return the id of the agent made over the API that has the same name; its id alone leads to it."""
+    is_two = kind.word == "agent" and isinstance(body, Mapping) and body.get("shadows")
+    return str(body.get("id")) if is_two else None
 
 
 async def _text(api: "RestClient", kind: KindInfo, name: str, body: Any) -> str:
@@ -112,7 +120,10 @@ async def _text(api: "RestClient", kind: KindInfo, name: str, body: Any) -> str:
     if message := facts.pop("healthMessage", None):
         facts["health"] = {"status": facts.get("health"), "message": f"({one_line(str(message), 400)})"}
     limits = facts.pop("limits", None) or ()
-    more = await _more(api, kind, str(facts.get("name") or name), facts)
+    more = [
+        (_label(key), _steps_text(value) if key == "recordedSteps" else _value(key, value))
+        for key, value in (await _related(api, kind, str(facts.get("name") or name), facts)).items()
+    ]
     bill = facts.pop("context", None) if kind.word == "agent" else None
     rules = facts.pop("toolRules", None) or ()
     rows = [(_label(key), _value(key, value)) for key, value in facts.items() if key not in _LAST]
@@ -128,26 +139,25 @@ async def _text(api: "RestClient", kind: KindInfo, name: str, body: Any) -> str:
     return pairs([(label, value or "-") for label, value in rows])
 
 
-async def _more(
-    api: "RestClient", kind: KindInfo, name: str, facts: Mapping[str, Any]
-) -> list[tuple[str, str]]:
-    """Return what other things have to do with it."""
+async def _related(api: "RestClient", kind: KindInfo, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what other things have to do with it, by key."""
     from pallas.client.rest_client import part
 
     if kind.word == "agent":
-        return [("Threads", await _count(api, "/threads", agent=name))]
+        return {"threads": await _count(api, "/threads", agent=name)}
     if kind.word == "run":
-        steps = await _steps(api, str(facts.get("id")))
-        return [
-            ("Recorded steps", "\n" + "\n".join(chain.from_iterable(map(lines_of, steps))) if steps else "")
-        ]
+        return {"recordedSteps": await _steps(api, str(facts.get("id")))}
     if kind.word == "project":
-        return [("Agents", await _names(api, f"/projects/{part(name)}/agents", lambda _: True))]
+        return {"agents": await _names(api, f"/projects/{part(name)}/agents", lambda _: True)}
     if kind.word == "llm":
-        return [("Used by", await _names(api, "/agents", lambda each: _refers(each.get("llm"), name)))]
+        return {"usedBy": await _names(api, "/agents", lambda each: _refers(each.get("llm"), name))}
     if kind.word == "secret":
-        return [("Used by", await _names(api, "/llms", lambda each: _refers(each.get("apiKeyRef"), name)))]
-    return []
+        return {"usedBy": await _names(api, "/llms", lambda each: _refers(each.get("apiKeyRef"), name))}
+    return {}
+
+
+def _steps_text(steps: Sequence[Any]) -> str:
+    return "\n" + "\n".join(chain.from_iterable(map(lines_of, steps))) if steps else ""
 
 
 def _limit(limit: Mapping[str, Any]) -> str:
@@ -157,14 +167,14 @@ def _limit(limit: Mapping[str, Any]) -> str:
     return f"{name}{place}: used {limit.get('used')} of {limit.get('allowed')}, {limit.get('left')} left"
 
 
-async def _count(api: "RestClient", path: str, *, agent: str) -> str:
+async def _count(api: "RestClient", path: str, *, agent: str) -> int | str:
     found = [each async for each in api.items(path, most=_COUNTED + 1, agent=agent)]
-    return f"more than {_COUNTED}" if len(found) > _COUNTED else str(len(found))
+    return f"more than {_COUNTED}" if len(found) > _COUNTED else len(found)
 
 
-async def _names(api: "RestClient", path: str, accepts: Callable[[Mapping[str, Any]], bool]) -> str:
+async def _names(api: "RestClient", path: str, accepts: Callable[[Mapping[str, Any]], bool]) -> list[str]:
     found = [each async for each in api.items(path, most=_COUNTED) if isinstance(each, Mapping)]
-    return ", ".join(str(each.get("name")) for each in found if accepts(each))
+    return [str(each.get("name")) for each in found if accepts(each)]
 
 
 def _refers(value: Any, name: str) -> bool:
