@@ -35,7 +35,9 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
     if found is not None:
         mistakes += _code_mistakes(found, do_import)
     if found is not None:
-        from .model_check import model_mistakes, unnamed_models
+        from pallas.config.unnamed_models import unnamed_models
+
+        from .model_check import model_mistakes
 
         mistakes += (*model_mistakes(found), *unnamed_models(found))
     if found is not None and ask:

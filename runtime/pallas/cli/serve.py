@@ -15,6 +15,7 @@ from pallas.config.database import MEMORY
 from pallas.config.fault_file import served_faults
 from pallas.config.listeners import has_console
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
+from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.fleet.gc_policy import begin
 from pallas.fleet.worker_process import WorkerProcess
 from pallas.ledger.ledger_address import VARIABLE
@@ -64,6 +65,7 @@ def serve(
         try:
             export_env(root)
             project = load_project(root)
+            refuse_unnamed_models(project)
             plan = served_faults(root, faults, project, allowed=allow_faults)
         except ConfigError as error:
             print(error, file=sys.stderr)

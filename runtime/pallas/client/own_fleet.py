@@ -11,11 +11,12 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from pallas.config import Project
+from pallas.config import ConfigError, Project
 from pallas.config.agent_code import read_agents
 from pallas.config.models import AgentConfig, Need
 from pallas.config.network import local_port
 from pallas.config.ports import free_port
+from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.fleet.child_processes import ending_children
 from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
@@ -211,8 +212,12 @@ async def own_fleet(
     that. ``grace_s`` is how many seconds to wait for ports that another fleet of the project has. Raises
     Fault.
     """
-    asked = agent if agent in project.agents else ""
-    own = _Own(needed(project, agent), asked, tell, begun, started, grace_s)
+    asked, wanted = agent if agent in project.agents else "", needed(project, agent)
+    try:
+        refuse_unnamed_models(wanted)
+    except ConfigError as error:
+        raise Fault(FaultType.CONFIG, str(error)) from error
+    own = _Own(wanted, asked, tell, begun, started, grace_s)
     with ending_children():
         try:
             async with asyncio.timeout(START_TIMEOUT):

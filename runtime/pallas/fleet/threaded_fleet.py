@@ -15,6 +15,7 @@ from pallas.config import ConfigError, export_env, load_project
 from pallas.config.fault_file import load_faults
 from pallas.config.files import absolute
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
+from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.event_loop import run
 from pallas.mcp_client import import_client
 from pallas.model import (
@@ -186,6 +187,7 @@ class ThreadedFleet(RunningFleet):
         try:
             export_env(self._root)
             project = load_project(self._root)
+            refuse_unnamed_models(project)
             faults = load_faults(self._root, self._faults, project)
         except ConfigError as error:
             self._fail(str(error))
