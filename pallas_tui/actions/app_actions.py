@@ -119,7 +119,7 @@ ACTIONS = (
         "show.todos",
         "app",
         "Todos",
-        "What handlers wait for, and whether it came",
+        "What handlers wait for, and whether it arrived",
         "todos",
         "D,alt+d",
     ),

@@ -70,7 +70,7 @@ ACTIONS = (
     Action(
         "field.next",
         "field",
-        "Take and go on",
+        "Take and continue",
         "Accept it, edit the next field",
         "finish(1)",
         "tab",

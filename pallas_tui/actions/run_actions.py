@@ -105,7 +105,7 @@ ACTIONS = (
         "run.fork",
         "run",
         "From here",
-        "Have another run go on from the step: with another question, model or result",
+        "Start another run from the step: with another question, model or result",
         "fork",
         "F",
         "from here",
@@ -297,7 +297,9 @@ ACTIONS = (
     Action("send.result", "send", "Answer", "What came back", "section('result')", "4", group="sections"),
     Action("send.about", "send", "About message", "Its schema", "section('about')", "5", group="sections"),
     Action("replay.again", "replay", "Replay again", "Send it again", "again", "r,p", "again"),
-    Action("replay.copy", "replay", "Copy difference", "Copy both replies' difference", "copy", "y", "copy"),
+    Action(
+        "replay.copy", "replay", "Copy difference", "Copy the difference of the replies", "copy", "y", "copy"
+    ),
     Action("replay.messages", "replay", "Messages of the new run", "Open them", "messages", "enter", "open"),
     Action("todos.run", "todos", "Run of todo", "Go to its run in the feed", "choose", "enter,f", "run"),
     Action("todos.messages", "todos", "Messages of todo", "Those of its run", "messages", "m", "messages"),

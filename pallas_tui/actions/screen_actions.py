@@ -101,7 +101,7 @@ ACTIONS = (
         "fork.go_on",
         "fork",
         "Go on",
-        "Have a run go on like this",
+        "Start the run like this",
         "go_on",
         "enter",
         "go on",

@@ -49,7 +49,7 @@ async def read_registry(url: str, *, timeout: float = TIMEOUT) -> RegistryListin
         raise Fault(
             FaultType.TRANSPORT,
             f"{url} could not be read ({type(error).__name__}: {one_line(str(error), 120)}). Read it again; "
-            "if that stays, see that it is a registry's URL.",
+            "if that stays, check that it is a registry's URL.",
         ) from error
     return await asyncio.to_thread(_parse, body, url)
 

@@ -191,5 +191,5 @@ def _document(text: str | bytes, form: Callable[[str], str] = sanitize) -> Any:
         return codec.visible(codec.loads(text), form)
     except codec.Undecodable as error:
         raise Fault(
-            FaultType.PROTOCOL, f"the fleet answered something that is not understood: {error}"
+            FaultType.PROTOCOL, f"the fleet answered something that cannot be read: {error}"
         ) from error

@@ -258,5 +258,5 @@ def decoded(kind: Any, document: Any) -> Any:
 def _not_understood(error: Exception) -> Fault:
     return Fault(
         FaultType.PROTOCOL,
-        f"the fleet answered something that is not understood ({error}); is its Pallas of another version?",
+        f"the fleet answered something that cannot be read ({error}); is its Pallas of another version?",
     )

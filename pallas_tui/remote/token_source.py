@@ -51,7 +51,7 @@ class TokenSource:
     def advice(self) -> str:
         """What to do when there is no token, or none that is accepted."""
         if self.given:
-            return "the token that was given is not one of this fleet: see what the fleet was started with"
+            return "the token that was given is not one of this fleet: check what the fleet was started with"
         give = f"put its token into {FULL_VARIABLE}, or {READ_VARIABLE} to look only"
         if is_loopback_url(self.origin):
             with suppress(TokenFileExposed, OSError):

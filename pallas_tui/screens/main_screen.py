@@ -76,7 +76,7 @@ what the fleet still remembers. The log has the details, without the content of 
             self._reason,
             ("\n\n", ""),
             ("r", KEY),
-            (" makes it again, ", DIM),
+            (" opens it again, ", DIM),
             ("y", KEY),
             (" copies a report, ", DIM),
             ("4", KEY),
@@ -290,7 +290,7 @@ You can drag the edges between them with the mouse.
         if old.is_attached:
             self._panes.pop(name, None)
             old.display = False
-            self.notify(f"The {name} pane could not be made again; leave and start again.", severity="error")
+            self.notify(f"The {name} pane could not be opened again; quit and start again.", severity="error")
             return
         await home.mount(new)
         await self._replay(new)

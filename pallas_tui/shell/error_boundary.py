@@ -229,7 +229,7 @@ class Bounded(App[int]):
             reason, _ = self.explain(error, f"in {type(screen).__name__}")
             self.notify(
                 f"{reason}. The log has the details.",
-                title="That broke and was closed",
+                title="That failed and was closed",
                 severity="error",
                 markup=False,
             )

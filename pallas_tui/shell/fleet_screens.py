@@ -247,7 +247,7 @@ class FleetScreens(RunReplayer):
                 return
             run_id = last.run_id if last is not None else ""
         if feed is None:
-            self.notify("The feed is not there, which messages belong to.", severity="warning", markup=False)
+            self.notify("Messages belong to the feed, which is not open.", severity="warning", markup=False)
             return
 
         def chosen(target: RunTarget | None) -> None:
@@ -260,7 +260,7 @@ class FleetScreens(RunReplayer):
         known = self.fleet.snapshot().agent(agent) if self.fleet is not None else None
         if known is None or known.kind == "handler":
             return f"No messages of {agent} yet; w writes one."
-        return f"No handler has written to {agent} yet: messages are what handlers say and hear."
+        return f"No handler has written to {agent} yet: only handlers exchange messages."
 
     def _show_on_main(self, target: Target) -> None:
         """Go to a target on the main screen, from any screen above it."""

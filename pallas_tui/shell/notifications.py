@@ -130,7 +130,7 @@ class NotificationSource:
             if broke or worse:
                 changed.append(_of_agent(f"{agent.name} {_WORDS[now]}", reason_of(agent), True))
             elif now in _WELL and before in _BAD:
-                changed.append(_of_agent(f"{agent.name} is well again", "", False))
+                changed.append(_of_agent(f"{agent.name} has recovered", "", False))
         self._tones = tones
         if len(changed) > _MANY:
             bad = any(one.grave for one in changed)

@@ -59,7 +59,7 @@ def _paragraphs(event: Reloaded, answers: int) -> Iterator[Paragraph]:
             yield more.text, _ADDED if more.tokens < 0 else _CHANGED
     if not event.changes:
         if not failed:
-            yield from (("", _PLAIN), ("Nothing in it is different from the version before.", _DIM))
+            yield from (("", _PLAIN), ("It does not differ from the previous version.", _DIM))
         return
     if failed:
         yield from (("", _PLAIN), ("What would change" if held else "What would have changed", _STRONG))

@@ -54,7 +54,7 @@ def main(
     except Fault as fault:
         return _wrong(fault.message)
     except OSError as error:
-        return _wrong(f"{host}:{port} cannot be had ({error.strerror}); choose another with --port")
+        return _wrong(f"{host}:{port} cannot be used ({error.strerror}); choose another with --port")
     finally:
         close_logging()
 

@@ -140,7 +140,7 @@ class WebServer(Server):
                 kind, *rest = message.json()
                 await self._take(websocket, session, kind, rest[0] if rest else None)
             except (ValueError, TypeError, KeyError, AttributeError):
-                log.warning("a tab sent something that is not understood, and was closed")
+                log.warning("a tab sent something that cannot be read, and was closed")
                 return
 
     async def _take(

@@ -69,7 +69,7 @@ running already, attach to it.
         elif attached:
             cure = [("Fix that, then press ", DIM)]
         if self.origin:
-            cure = [("a", KEY), (" attaches to it; it runs on when you leave. ", DIM)]
+            cure = [("a", KEY), (" attaches to it; it keeps running when you leave. ", DIM)]
         text = Content.assemble(
             (f"{self._glyphs.error} {what}", STYLES[Tone.ERROR]),
             (f"   {count(len(lines), 'mistake')}\n\n" if len(lines) > 1 else "\n\n", DIM),

@@ -184,7 +184,7 @@ async def test_a_broken_module_leaves_the_old_agent_answering_and_says_where(tmp
         (text,) = notices(fleet)
         assert "reload failed: agents/one.py:" in text
         assert "ValueError: not today" in text
-        assert "the one before goes on" in text
+        assert "the previous version still answers" in text
         assert "not today" not in Path(module_at(root, "agents.one").__file__ or "").name
         assert module_at(root, "agents.one").fast.agents["one"]["config"].instruction == "good"
         code(root, "this is not python(")

@@ -252,7 +252,9 @@ async def test_what_cannot_be_made_is_that_agents_error_alone(fleet: Fleet) -> N
     mended = await catalog.update("agent", "odd", {"llm": None})
     assert mended.status["state"] == "ready" and await said(fleet, "odd") == "turn 1"
     failed = await catalog.update("agent", "odd", {"llm": "odd"})
-    assert failed.status["state"] == "ready" and failed.status["problem"]  # the one before goes on
+    assert (
+        failed.status["state"] == "ready" and failed.status["problem"]
+    )  # the previous version still answers
     assert await said(fleet, "odd") == "turn 1"
 
 

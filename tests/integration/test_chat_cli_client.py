@@ -155,7 +155,7 @@ async def test_over_tls_the_projects_own_certificate_is_believed_and_no_other(tm
                 assert chunks == ["text", "final"]
             for place in (FleetAddress(fleet.url), FleetAddress(fleet.url, tmp_path, theirs)):
                 async with connect(place) as api:
-                    with pytest.raises(NoFleetAnswers, match="is not believed"):
+                    with pytest.raises(NoFleetAnswers, match="is not trusted"):
                         await api.get("/whoami")
 
 

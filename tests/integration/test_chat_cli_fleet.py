@@ -151,7 +151,7 @@ def test_where_no_fleet_runs_one_is_started_for_the_call_and_leaves_its_thread(i
     # AG-25, AG-27
     first = idle.chat("research", "-m", "use your tool")
     assert (first.returncode, first.stdout) == (0, 'I look.\n\nIt said {"result":"echo:x"}\n'), first.stderr
-    assert first.stderr.startswith("no fleet of test runs: it is started for this one call\n")
+    assert first.stderr.startswith("no fleet of test runs: one is started for this call\n")
     assert "NOISE" not in first.stderr
     again = idle.chat("research", "-m", "and now?", "--thread", thread_in(first.stderr))
     assert (again.returncode, again.stdout) == (0, "turn 2, first use your tool\n"), again.stderr

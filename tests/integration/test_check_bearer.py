@@ -129,7 +129,7 @@ def test_a_conversation_that_another_subject_goes_on_with_is_told(
     assert run(["check", "bearer", str(small), "--callers", "2"]) == 1
     out = capsys.readouterr().out
     for era in ("2026-07-28", "legacy"):
-        assert f"LEAK one -> shop: another subject went on with the conversation of caller {era}/1" in out
+        assert f"LEAK one -> shop: another subject continued the conversation of caller {era}/1" in out
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ async def _azure(fake: FakeDownstream, request: Request, body: dict[str, Any]) -
 
 @pytest.fixture(autouse=True)
 def no_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which nobody is signed in; its home."""
+    """A machine on which there is no sign-in; its home."""
     for name in ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "CODEX_HOME", "CODEX_AUTH_JSON_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -85,8 +85,8 @@ async def test_a_gateway_of_tensorzero_is_asked_for_its_health() -> None:
     [
         ("anthropic-vertex", {}, "there are no Google credentials; run `gcloud auth"),
         ("google", {"google": {"vertex_ai": {"enabled": True}}}, "there are no Google credentials; run"),
-        ("codexresponses", {}, "nobody is signed in; run `fast-agent auth provider login codex`"),
-        ("copilot", {}, "nobody is signed in; run `fast-agent auth provider login copilot`"),
+        ("codexresponses", {}, "there is no sign-in; run `fast-agent auth provider login codex`"),
+        ("copilot", {}, "there is no sign-in; run `fast-agent auth provider login copilot`"),
         (
             "azure",
             {"azure": {"use_default_azure_credential": True}},
@@ -188,7 +188,7 @@ async def test_accounts_of_backends_that_handlers_ask_are_looked_for() -> None:
     near, far = await preflight(project, environ={}, advice="")
     assert (near.provider, near.ok, near.message) == ("backend near", True, "")
     assert (far.provider, far.active, far.ok) == ("backend far", False, False)
-    assert far.message.startswith("backend far: nobody is signed in; run `fast-agent auth")
+    assert far.message.startswith("backend far: there is no sign-in; run `fast-agent auth")
 
 
 async def test_without_boto3_bedrock_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

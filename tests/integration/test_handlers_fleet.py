@@ -276,7 +276,7 @@ async def test_a_handler_stands_before_a_worker_of_its_id_until_it_is_taken_out(
         assert shadows(fleet, "upper") == ("worker",)
         told = [text for text in notices(fleet) if "more than once" in text]
         assert told == [
-            "upper is there more than once: the handler of the program answers, before the worker of the "
+            "upper exists more than once: the handler of the program answers, before the worker of the "
             "program, which waits"
         ]
         await fleet.unregister("upper")
@@ -296,11 +296,11 @@ async def test_a_file_that_declares_a_registered_id_goes_first_until_it_lets_go_
         await until(lambda: fleet.project.agents["upper"].where.file == "agents.yaml")
         await until(lambda: fleet.agents[-1].config.where.file == "agents.yaml")
         assert await ask_agent(fleet, "upper", "Hi") == "hi"
-        assert any("upper is there more than once" in text for text in notices(fleet))
+        assert any("upper exists more than once" in text for text in notices(fleet))
         (root / "agents.yaml").write_text(alone)
         await until(lambda: fleet.agents[-1].config.where.file == "code")
         assert await ask_agent(fleet, "upper", "Hi") == "HI"
-        assert "upper is there only once again" in notices(fleet)
+        assert "upper exists only once again" in notices(fleet)
 
 
 async def test_what_is_saved_before_the_watch_of_the_files_began_is_applied(

@@ -37,7 +37,7 @@ async def test_a_person_who_saves_reads_what_came_of_it(tmp_path: Path) -> None:
         number = file.read_text().count("\n")
         assert line == (
             f"[test] error: one: not reloaded (agents/one.py): agents/one.py:{number}: ValueError: not today"
-            "; the version before goes on"
+            "; the previous version still answers"
         )
         assert line in fleet.err
         assert await says(fleet, ERAS[0]) == "Birch. 1"

@@ -173,7 +173,7 @@ async def test_rules_that_are_wrong_change_nothing(tmp_path: Path) -> None:
     root = guarded(tmp_path, {"harper": None})
     async with headless(root, watch=True) as fleet:
         edit(root, tokens={})
-        await until(lambda: [each for each in fleet.hub.since(0).events if "lets nobody call" in repr(each)])
+        await until(lambda: [each for each in fleet.hub.since(0).events if "allows no caller" in repr(each)])
         assert await status(fleet.agents[0].url, CI) == 200
         assert await status(fleet.agents[0].url) == 401
 

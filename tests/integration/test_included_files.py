@@ -19,7 +19,7 @@ async def test_an_included_file_that_is_not_there_is_named_by_check_and_by_the_f
     root = write_project(tmp_path, {"card": None, "coded": module}, keys=keys, files=files)
     (root / "card.md").write_text(CARD + "{{file:prompts/gone.md}}\n")
     assert check(root) == 2
-    tail = "which is not there; paths start at the project's folder"
+    tail = "which does not exist; paths start at the project's folder"
     assert capsys.readouterr().err.splitlines() == [
         f"card.md:6: agents.card.instruction: includes prompts/gone.md, {tail}",
         f"agents/coded.py:7: agents.coded.instruction: includes prompts/nope.md, {tail}",

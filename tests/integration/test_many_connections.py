@@ -365,7 +365,7 @@ async def test_without_descriptors_the_loop_does_not_spin_and_goes_on_when_there
     tell = pool.tell
 
     def told(reason: str, count: int = 1) -> None:
-        if reason == "want of descriptors":
+        if reason == "lack of descriptors":
             tried.append(loop.time())
         tell(reason, count)
 

@@ -86,7 +86,10 @@ async def test_without_a_fleet_what_is_declared_decides_and_that_is_said(
     assert out.splitlines()[0] == "coder  (by examples)"
     assert out.splitlines()[1].startswith("  like its example “Fix the failing test” (")
     assert out.splitlines()[2:] == ["others:", "  writer   0.00", "  chooser  0.00"]
-    assert err == "# no fleet of this project runs: how its agents are is not known, their files decide\n"
+    assert (
+        err
+        == "# no fleet of this project runs: the state of its agents is unknown, and only their files count\n"
+    )
 
     status, out, _ = await route("whatever", "--capability", "writing", "--json")
     body = json.loads(out)
@@ -94,7 +97,7 @@ async def test_without_a_fleet_what_is_declared_decides_and_that_is_said(
 
     status, out, err = await route("bake a cake")
     assert (status, out) == (1, "")
-    assert err.startswith("no agent fits “bake a cake”; asked were coder, writer, chooser\n")
+    assert err.startswith("no agent fits “bake a cake”; the candidates were coder, writer, chooser\n")
     status, out, _ = await route("bake a cake", "--json")
     assert (status, json.loads(out)["agent"]) == (1, None)
 
@@ -137,7 +140,7 @@ async def test_with_a_fleet_agents_count_as_they_are_and_none_is_run(
     try:
         status, out, err = await route("fix this test")
         assert (status, out) == (1, "")
-        assert "asked were coder (it is stopped, or not served), writer, chooser" in err
+        assert "the candidates were coder (it is stopped, or not served), writer, chooser" in err
     finally:
         await coder.start()
     unlisten()

@@ -242,7 +242,7 @@ async def test_the_fault_of_the_chosen_agent_comes_back_with_its_name(fleet: Fle
 
 
 async def test_where_nobody_fits_the_fallback_answers_or_the_candidates_are_told(fleet: Fleet) -> None:
-    with pytest.raises(Fault, match="no agent fits “bake a cake”; asked were coder, writer, broken"):
+    with pytest.raises(Fault, match="no agent fits “bake a cake”; the candidates were coder, writer, broken"):
         await fleet.kernel.run(RunRequest("front", "bake a cake"))
     with HeardEvents(fleet) as heard:
         result = await fleet.kernel.run(RunRequest("safe", "bake a cake"))
@@ -281,7 +281,9 @@ async def test_a_picture_goes_only_to_who_takes_pictures(fleet: Fleet) -> None:
     images = (Image(PIXEL, "image/png"),)
     result = await fleet.kernel.run(RunRequest("front", "write a blog post", images))
     assert result.routed == "writer"
-    with pytest.raises(Fault, match=r"asked were coder \(it takes no images\), writer, broken \(it takes"):
+    with pytest.raises(
+        Fault, match=r"the candidates were coder \(it takes no images\), writer, broken \(it takes"
+    ):
         await fleet.kernel.run(RunRequest("front", "fix the test", images))
 
 
@@ -307,7 +309,7 @@ async def test_only_whom_the_caller_may_run_comes_into_question(tmp_path: Path) 
             refused = await bob.call_tool("send_message", {"message": "fix the test"})
             text = "".join(getattr(each, "text", "") for each in refused.content)
             assert refused.is_error
-            assert "no agent fits “fix the test”; asked were writer" in text
+            assert "no agent fits “fix the test”; the candidates were writer" in text
             assert "coder" not in text
             assert await ask(bob, "write a blog post") == "writer: write a blog post"
 

@@ -91,4 +91,4 @@ async def test_chat_waits_for_an_agent_that_starts_and_says_for_what(tmp_path: P
             finally:
                 process.kill()
         assert (process.returncode, out.strip()) == (0, "hello")
-        assert "is started for this one call" not in line + err
+        assert "is started for this call" not in line + err

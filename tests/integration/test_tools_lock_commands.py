@@ -62,7 +62,7 @@ def test_a_lock_is_written_after_a_yes_and_is_the_same_bytes_again(
     assert "+ tool order added" in (out := capsys.readouterr().out) and "commit it" in out
     before = lock_path(root).read_bytes()
     assert pallas(root, "lock", "--yes") == 0
-    assert "tools.lock is as the servers are" in capsys.readouterr().out
+    assert "tools.lock matches the servers" in capsys.readouterr().out
     lock_path(root).unlink()
     assert pallas(root, "lock", "--yes") == 0
     assert lock_path(root).read_bytes() == before
@@ -152,7 +152,7 @@ def test_one_server_is_locked_and_the_others_keep_their_entries(
     assert "no server nope under mcp.servers; there are: mall, shop" in capsys.readouterr().err
     configure(root, mall=program)
     assert pallas(root, "check", "tools") == 1
-    assert "shop: is in tools.lock, and not in the project" in capsys.readouterr().out
+    assert "shop: is in tools.lock, but not in the project" in capsys.readouterr().out
     assert pallas(root, "lock", "--yes") == 0
     assert (lock := read_lock(root)) is not None and list(lock.servers) == ["mall"]
 

@@ -167,7 +167,7 @@ async def test_dev_warns_and_offers_what_changed(tmp_path: Path, mode: str | Non
     locked_project(tmp_path, mode=mode)
     list_now(tmp_path, now({"tools": [{**ORDER, "description": "Order two."}, STOCK]}))
     async with running(tmp_path, pace=PACE) as fleet:
-        assert health(fleet) == (HealthStatus.DEGRADED, "shop changed 1 tool (offered all the same)")
+        assert health(fleet) == (HealthStatus.DEGRADED, "shop changed 1 tool (still offered)")
         for era in ERAS:
             async with client(fleet, "desk", era=era) as desk:
                 await ask(desk, "hello")

@@ -111,7 +111,7 @@ GARBAGE = {
     "an answer to nothing": (repr({"say": "HandlerReturned", "call": 4711}), "what it was not asked"),
     "a message of an unknown class": (
         "{'say': 'HandlerReturned', 'call': CALL, 'message': {'to': None, 'key': 'a:B', 'xml': '<B/>'}}",
-        "did not tell of",
+        "did not report",
     ),
     "an answer to something else": (
         "{'say': 'HandlerNotLoaded', 'call': CALL, 'message': 'no'}",

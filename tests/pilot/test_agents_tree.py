@@ -155,7 +155,8 @@ async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
     async with app.run_test(size=WIDE) as pilot:
         await at(app, pilot, "vision")
         await pilot.press("r")
-        text = "vision: reload failed: agents/vision.py:3: ImportError: no [x]; the one before goes on"
+        why = "agents/vision.py:3: ImportError: no [x]"
+        text = f"vision: reload failed: {why}; the previous version still answers"
         # As it comes: the agent is as before, and only then the reason.
         fleet.say(AgentChanged(agent="vision", state=AgentState.READY, at=NOON))
         fleet.say(Notice(agent="vision", level="error", text=text, at=NOON))

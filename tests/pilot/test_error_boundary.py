@@ -233,7 +233,7 @@ async def test_a_sheet_that_breaks_is_closed(inside: bool) -> None:
             app.screen.post_message(AppFocus())
         # Without the pilot, which waits for what is dead.
         await until(lambda: app.screen is app.main)
-        await until(lambda: "That broke and was closed" in screen_text(app), pilot)
+        await until(lambda: "That failed and was closed" in screen_text(app), pilot)
         assert SECRET not in screen_text(app)
         await pilot.press("f4")
         await until(lambda: app.main.current == "feed", pilot)

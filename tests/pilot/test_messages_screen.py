@@ -439,7 +439,7 @@ async def test_an_agent_that_no_handler_wrote_to_says_so_in_its_own_words() -> N
         app.open_messages(agent="shouter")
         await until(lambda: len(app._notifications) == 2, pilot)
         assert [each.message for each in app._notifications] == [
-            "No handler has written to research yet: messages are what handlers say and hear.",
+            "No handler has written to research yet: only handlers exchange messages.",
             "No messages of shouter yet; w writes one.",
         ]
 

@@ -97,7 +97,7 @@ async def test_an_agent_that_breaks_and_recovers_is_told(written: list[str]) -> 
         fleet.change("vision", health=BAD)
         await until(lambda: "\x1b]9;vision is in error: no key\a" in written, pilot)
         fleet.change("vision", health=OK)
-        await until(lambda: "\x1b]9;vision is well again\a" in written, pilot)
+        await until(lambda: "\x1b]9;vision has recovered\a" in written, pilot)
         assert not any("engineering" in sequence for sequence in written)  # it was so from the first
 
 
@@ -193,7 +193,7 @@ def test_how_agents_are_at_first_is_no_news_and_starting_is_none_either() -> Non
 
     watch = NotificationSource()
     assert titles(watch, frame(health=BAD)) == []
-    assert titles(watch, frame(health=OK)) == ["vision is well again"]
+    assert titles(watch, frame(health=OK)) == ["vision has recovered"]
     assert titles(watch, frame(state=AgentState.STOPPED), frame(state=AgentState.IMPORTING), frame()) == []
     assert titles(watch, frame(state=AgentState.ERROR, error="boom")) == ["vision is in error"]
     assert titles(watch, frame(), wanted=Notify(agents=False)) == []

@@ -59,7 +59,7 @@ async def test_a_fleet_with_a_token_of_its_own_is_attached_to_with_that_token(
             exposed.unlink()
             monkeypatch.setenv("PALLAS_CONTROL_TOKEN", TOKEN)
             await pilot.press("r")
-            await sees("a attaches to it; it runs on when you leave")
+            await sees("a attaches to it; it keeps running when you leave")
             await pilot.press("a")
             await sees("attached to this machine (pid")
             assert TOKEN not in screen_text(app)
@@ -80,7 +80,7 @@ async def test_a_second_workbench_on_a_project_attaches_after_one_key(
         async with app.run_test(size=(120, 40)) as pilot:
             sees = partial(screen_says, app, pilot)
             await sees("This project is running already")
-            await sees("a attaches to it; it runs on when you leave")
+            await sees("a attaches to it; it keeps running when you leave")
             assert "is in use" not in screen_text(app)
             assert app.fleet is not None
             assert app.fleet.snapshot().origin_elsewhere in first.snapshot().registry_url

@@ -119,7 +119,7 @@ async def test_the_same_parameters_in_any_spelling_and_by_set_make_the_same_requ
     await chat.command("/set temperature null", "temperature is cleared")
     await chat.ask("again")
     assert "temperature" not in request_of(behind)
-    await chat.command("/unset temperature", "as the agent has it again")
+    await chat.command("/unset temperature", "reset to the agent's own value")
     await chat.ask("once more")
     assert request_of(behind)["temperature"] == 0.4
 

@@ -122,7 +122,7 @@ def test_parameters_set_at_the_prompt_reach_the_provider_and_save_keeps_them(fle
         kept = fleet.ask("GET", "/agents/helper")
         assert kept["defaultParams"] == {"temperature": 0.2, "top_p": 0.9}
         assert kept["systemPrompt"] == "You help."
-        enter(shown, "/clear", "A new conversation begins", "The agent's own instruction holds again")
+        enter(shown, "/clear", "A new conversation begins", "The agent's own instruction applies again")
         enter(shown, "afresh", "turn 1, first afresh")
         asked = fleet.asked()
         assert "You help." in str(asked["messages"][0])

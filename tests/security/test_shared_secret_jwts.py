@@ -183,7 +183,7 @@ MISTAKES: list[tuple[str, str | None, str]] = [
     (f"secret_env: {VARIABLE}", "", f"needs {VARIABLE}, which is not set"),
     (f"secret_env: {VARIABLE}", "s3cr3t-of-31-bytes-" + "x7" * 6, "has 31 bytes; HS256 needs 32 or more"),
     (f"secret_env: {VARIABLE}, algorithms: [HS512]", "0123456789abcdef" * 3, "has 48 bytes; HS512 needs 64"),
-    (f"secret_env: {VARIABLE}", "a" * 64, "is one that anyone would guess"),
+    (f"secret_env: {VARIABLE}", "a" * 64, "is easy to guess"),
     (f"secret_env: {VARIABLE}", RSA.pem, "is a public key, and not a secret"),
     (f"secret_env: {VARIABLE}", RSA.pem.replace("\n", "\\n"), "is a public key, and not a secret"),
     (f"secret_env: {VARIABLE}", _DER, "is a public key, and not a secret"),
@@ -192,7 +192,7 @@ MISTAKES: list[tuple[str, str | None, str]] = [
     ("secret_env: the-secret-itself-0123456789abcdef", SECRET, "is not the name of a variable"),
     (f"secret_env: {VARIABLE}, public_key: keys/dev.pem", SECRET, "exactly one of"),
     (f"secret_env: {VARIABLE}, algorithms: [RS256]", SECRET, "RS256 takes no secret"),
-    (f"secret_env: {VARIABLE}, algorithms: [HS256, none]", SECRET, "none is no signature"),
+    (f"secret_env: {VARIABLE}, algorithms: [HS256, none]", SECRET, "none means no signature"),
     ("public_key: keys/dev.pem, algorithms: [HS256]", SECRET, "takes the public key for a shared secret"),
     ("jwks_url: https://a/j, algorithms: [RS256, HS256]", SECRET, "takes the public key for a shared secret"),
 ]  # fmt: skip

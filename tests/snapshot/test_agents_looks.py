@@ -49,7 +49,7 @@ def after(target: Target, *keys: str, words: str) -> Before:
 async def test_the_tree(pictures: Pictures) -> None:
     fleet = fleet_with_tools()
     fleet.change("research", runs_active=2, runs_queued=3)
-    before = after(AgentTarget("research"), "f2", words="12 345 in")
+    before = after(AgentTarget("research"), "f2", words="12,345 in")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 

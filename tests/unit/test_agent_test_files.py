@@ -128,7 +128,7 @@ def test_a_project_without_tests_has_none(root: Path) -> None:
         ({"ask": "Hi"}, " agent: is missing; required, for example `agent: concierge`"),
         ({"agent": "x", "ask": "Hi"}, "1: agent: x is no agent of this project; allowed: clerk, keeper"),
         ({"agent": "clerk", "ask": "Hi", "expekt": {}}, "3: expekt: unknown key; allowed: agent, ask,"),
-        ({"agent": "clerk", "ask": "Hi", "turns": [{"ask": "Ho"}]}, "2: ask: stands beside turns; move it"),
+        ({"agent": "clerk", "ask": "Hi", "turns": [{"ask": "Ho"}]}, "2: ask: is given beside turns; move it"),
         (
             {"agent": "clerk", "ask": "Hi", "recording": "none"},
             "3: recording: there is no none; make it with",
@@ -141,14 +141,14 @@ def test_a_project_without_tests_has_none(root: Path) -> None:
         ),
         (
             {"agent": "clerk", "turns": [{"ask": "Hi"}], "faults": [{"to": "x", "what": "cut", "at": 1}]},
-            "4: faults: stands beside turns; move it into a turn",
+            "4: faults: is given beside turns; move it into a turn",
         ),
         ({"agent": "clerk", "ask": "Hi", "scorers": ["polite"]}, "4: scorers: polite names no function"),
         ({"agent": "clerk", "cases": "none.jsonl"}, "2: cases: none.jsonl cannot be read: No such file"),
         ({"agent": "clerk", "turns": []}, "2: turns: has no turn; add `- ask: ...`"),
         (
             {"agent": "clerk", "ask": "Hi", "cases": "many.jsonl"},
-            "2: ask: stands beside cases; move it into the lines of that file",
+            "2: ask: is given beside cases; move it into the lines of that file",
         ),
         ({"agent": "clerk", "ask": "Hi", "recording": "x" * 300}, "3: recording: there is no xxx"),
     ],

@@ -389,7 +389,7 @@ async def test_another_key_opens_nothing_and_says_what_to_do(tmp_path: Path) -> 
         assert "PALLAS_SECRET_KEY" in (await wrong.get("secret", "keys")).status["problem"]
         definition = wrong.desired(stand.fleet.files).agents["a"].definition
         assert definition is not None and "needs secret keys, which cannot be opened" in definition.problem
-        await wrong.update("secret", "keys", {"data": {"API_KEY": KEY}})  # written anew, it is well again
+        await wrong.update("secret", "keys", {"data": {"API_KEY": KEY}})  # written anew, it has recovered
         assert "problem" not in (await wrong.get("secret", "keys")).status
         definition = wrong.desired(stand.fleet.files).agents["a"].definition
         assert definition is not None and definition.problem == ""
@@ -417,7 +417,8 @@ async def test_a_value_that_no_header_takes_is_told_where_it_is_used(stand: Stan
     await catalog.update("secret", "keys", {"data": {"API_KEY": "two\nlines"}})
     definition = stand.wanted("a").definition
     assert (
-        definition is not None and "keys/API_KEY, which holds what no header can carry" in definition.problem
+        definition is not None
+        and "keys/API_KEY, which holds characters that no header can carry" in definition.problem
     )
 
 

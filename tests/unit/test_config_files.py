@@ -35,12 +35,15 @@ def folder(tmp_path: Path) -> Folder:
         ("name: x\n---\nname: y\n", "agents.yaml:2: not valid YAML: line 2, column 1: a second document"),
         ("name: *x\n", "a value that begins with * is an alias; quote it"),
         ("name: x\nname: y\n", "agents.yaml:2: name: is given twice, first on line 1; keep one of them"),
-        ("name: !!int x\n", "agents.yaml:1: name: is not a value of the kind it looks like; quote it"),
-        ("name: !secret x\n", "agents.yaml:1: name: is not a value of the kind it looks like"),
+        (
+            "name: !!int x\n",
+            "agents.yaml:1: name: is not a valid value of the type that it looks like; quote it",
+        ),
+        ("name: !secret x\n", "agents.yaml:1: name: is not a valid value of the type that it looks like"),
         ("agents: !!set {a}\n", "agents.yaml:1: agents: has a tag that is not supported"),
         ("? [a, b]\n: c\n", "agents.yaml:1: a list or mapping cannot be a key"),
         ("? \n: x\n", "agents.yaml:1: a key is empty"),
-        ("name: &a [*a]\n", "an alias refers to what it stands in"),
+        ("name: &a [*a]\n", "an alias refers to a value that contains it"),
         ("[" * 5000, "is nested too deep"),
         ("name: " + "[" * 100 + "]" * 100, "is nested too deep"),
         ("[" * 1_000_000, "is nested too deep"),
@@ -48,7 +51,7 @@ def folder(tmp_path: Path) -> Folder:
         ("{a: " * 200_000, "is nested too deep"),
         ("? " * 500_000, "is nested too deep"),
         ("# " + "x" * (1 << 20), "agents.yaml: is larger than 1 MiB"),
-        ("version: " + "1" * 5000, "version: is not a value of the kind it looks like"),
+        ("version: " + "1" * 5000, "version: is not a valid value of the type that it looks like"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(folder: Folder, text: str | bytes, said: str) -> None:

@@ -40,7 +40,7 @@ def test_prices_are_rules_in_order(folder: Folder) -> None:
         ("m: {input: x, output: 1}", "prices.m.input", "number"),
         ("m: {input: .nan, output: 1}", "prices.m.input", ""),
         ("m: {like: gpt-4o}", "prices.m.like", "PROVIDER.MODEL"),
-        ("m: {like: openai.gpt-4o, input: 1}", "prices.m.input", "stands beside like"),
+        ("m: {like: openai.gpt-4o, input: 1}", "prices.m.input", "is given beside like"),
         ("m: {input: 1, output: 1, ouptut: 1}", "prices.m.ouptut", "output"),
         ("m: 3", "prices.m", "mapping"),
     ],

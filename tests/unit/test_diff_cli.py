@@ -109,7 +109,10 @@ def test_the_status_is_one_if_runs_differ_and_it_is_asked_for(capsys: pytest.Cap
         (("a", "./nowhere"), "pallas diff: nowhere: there is no such folder or archive"),
         (("a", "."), "pallas diff: .: no recording, for it has no recording.yaml"),
         (("a", "text.tar"), "pallas diff: text.tar: no tar archive"),
-        (("a", "3f1c9a0e7b52"), "3f1c9a0e7b52: no folder or archive here, so it was taken for a run"),
+        (
+            ("a", "3f1c9a0e7b52"),
+            "3f1c9a0e7b52: there is no such folder or archive here, so it was read as the id of a run",
+        ),
         (("a", "b", "-o", "yaml"), "pallas diff: --output yaml: allowed: text, json"),
     ],
 )

@@ -96,11 +96,11 @@ REGRESSIONS = {
     "answer is no JSON": (asked("3 lamps"), "answer.schema: the answer is not JSON: '3 lamps'"),
     "tool is renamed": (
         asked('{"lamps": 3}', call(1, "shelf__search", what="lamps", most=[2, 3]), call(4, "shelf__look")),
-        "calls.order: shelf__find was not called at its place; calls: shelf__search, vault__open,",
+        "calls.order: shelf__find was not called in this position; calls: shelf__search, vault__open,",
     ),
     "order is another": (
         asked('{"lamps": 3}', call(5, "shelf__find", what="lamps", most=[2, 3]), call(4, "shelf__look")),
-        "calls.order: vault__open was not called at its place",
+        "calls.order: vault__open was not called in this position",
     ),
     "argument is wrong": (
         asked('{"lamps": 3}', call(1, "shelf__find", what="lamp", most=[2, 3]), call(4, "shelf__look")),

@@ -63,7 +63,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("{to: x, at: 1}", ".what: is missing; required: 401, 429, 500, slow, cut, garbage or dropped"),
         ("{to: x, what: 418, at: 1}", ".what: is a number (418); allowed: 401, 429, 500, slow, cut, garbage"),
         ("{to: x, what: cut}", ": does not say which calls; add at: 1, or rate: 0.1"),
-        ("{to: x, what: cut, at: 1, rate: 1}", ".rate: stands beside at; allowed: one of them"),
+        ("{to: x, what: cut, at: 1, rate: 1}", ".rate: is given beside at; allowed: one of them"),
         ("{to: x, what: cut, at: 0}", ".at: 0 is no number of a call; allowed: 1 to 1000000"),
         ("{to: x, what: cut, rate: 2}", ".rate: 2 is no share of calls; allowed: above 0, up to 1"),
         ("{to: x, what: cut, at: 1, seed: 2}", ".seed: chooses nothing here; it belongs to rate"),

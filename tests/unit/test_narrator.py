@@ -48,7 +48,7 @@ def test_a_mistake_that_is_taken_back_is_told_once(capfd: pytest.CaptureFixture[
     assert out == ["[shop] desk: nothing changed (agents/desk.py)"]
     assert err == [
         "[shop] error: desk: not reloaded (agents/desk.py): agents/desk.py:3: NameError: x; "
-        "the version before goes on"
+        "the previous version still answers"
     ]
 
 
@@ -64,7 +64,7 @@ def test_every_mistake_of_the_projects_files_is_told(capfd: pytest.CaptureFixtur
     _, err = told(capfd, failed)
     assert err == [
         f"[shop] error: project: not reloaded (agents.yaml): {mistakes[0]} (and 1 more); "
-        "the version before goes on",
+        "the previous version still answers",
         f"[shop] error: {mistakes[1]}",
     ]
 

@@ -257,7 +257,7 @@ MISTAKES = [
     (
         "listeners:",
         "auth: {enabled: true}\nlisteners:",
-        "organism.yaml:2: auth: is not understood here, and so",
+        "organism.yaml:2: auth: is not supported here, so",
     ),
     (
         "listeners:",
@@ -318,7 +318,7 @@ WARNINGS = [
     ),
     ("process_pool: {workers: 4, max_tasks_per_child: 100}", "process_pool: is not used; each listener with"),
     ("oob: {bind: 127.0.0.1, port: 8766}", "oob: is not used; a fleet is controlled over its API"),
-    ("meta: {enabled: true}", "meta: is not used; who may see what is said by rbac:"),
+    ("meta: {enabled: true}", "meta: is not used; rbac: in agents.yaml says who may see"),
     (
         "gateways: [{name: far, remote_url: 'wss://far'}]",
         "gateways: is not used; agents of another fleet are",
@@ -356,7 +356,7 @@ def test_agents_without_peers_are_named_once_since_they_fail_closed(folder: Fold
     (warning,) = folder.write("organism.yaml", text).load().warnings
     assert str(warning) == (
         "organism.yaml:2: listeners: greeter, greeter.friend: without peers they can answer their caller, and"
-        " send to nobody else; name under peers: whom each of them sends to"
+        " send to no other agent; name under peers: whom each of them sends to"
     )
 
 

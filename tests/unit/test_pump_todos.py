@@ -75,13 +75,13 @@ async def test_a_watcher_is_raised_nudges_and_is_closed() -> None:
     texts = nudges(agent)
     assert [bool(each) for each in texts] == [False, True, True, True, True, False]
     assert all(kept[0] in each and "hear it" in each for each in texts[1:5])
-    assert "has not come yet" in texts[2]
+    assert "has not arrived yet" in texts[2]
     # HC-35: what is raised, and nothing else, is in ``todo_nudge`` until it is complete
     assert [bool(each.todo_nudge) for each in agent.seen] == [False, False, False, True, True, False]
     assert kept[0] in agent.seen[4].todo_nudge and "hear it" in agent.seen[4].todo_nudge
     assert (agent.got[1].wait_for, agent.got[1].description) == ("SHOUTED", "hear it")
-    assert "has come" in texts[3]
-    assert "has come" in texts[4]
+    assert "has arrived" in texts[3]
+    assert "has arrived" in texts[4]
     assert agent.got[-1] == TodoClosed(kept[0], was_raised=True)
     assert statuses(world) == [("open", False), ("raised", False), ("closed", True)]
     assert all(

@@ -88,7 +88,7 @@ def test_what_is_like_no_example_is_given_to_nobody(question: str) -> None:
     fault = refused.value
     assert (fault.type, fault.retryable) == (FaultType.UPSTREAM, False)
     assert [each["agent"] for each in fault.data["candidates"]] == ["coder", "writer", "ops", "german"]
-    assert fault.message.endswith("asked were coder, writer, ops, german")
+    assert fault.message.endswith("the candidates were coder, writer, ops, german")
 
 
 def test_the_fallback_answers_where_nobody_fits_and_it_is_said() -> None:
@@ -128,7 +128,7 @@ def test_by_capability_goes_by_what_the_question_names_then_by_the_agents_own_wo
     assert named.why.startswith("the question names its capability code-review")
     own = choose("look after my servers", ALL, by="capability")
     assert (own.agent, own.by) == ("ops", "capability")
-    assert own.why.startswith("like what it says of itself")
+    assert own.why.startswith("similar to its description")
     with pytest.raises(Fault):
         choose("bake a cake", ALL, by="capability")
 
@@ -141,7 +141,7 @@ def test_who_is_unavailable_is_left_out_by_name_and_never_chosen() -> None:
     with pytest.raises(Fault) as refused:
         choose("refactor the parser", (gone,), by="examples")
     assert refused.value.retryable
-    assert "no agent can be given it now; asked were coder (the model's key was refused)" in str(
+    assert "no agent can be given it now; the candidates were coder (the model's key was refused)" in str(
         refused.value
     )
     with pytest.raises(Fault, match="there is no agent to choose from"):
@@ -152,7 +152,7 @@ def test_one_that_is_busy_answers_only_where_nobody_ready_fits() -> None:
     busy = like(CODER, status="busy")
     alone = choose("refactor the parser", (busy, WRITER), by="examples")
     assert alone.agent == "coder"
-    assert alone.why.endswith("it is busy, as is everyone who fits")
+    assert alone.why.endswith("it is busy, as are all that fit")
     other = like(CODER, id="second", examples=("Refactor the parser, or something else entirely",))
     instead = choose("refactor this class into two", (busy, other), by="examples")
     assert instead.agent == "second"

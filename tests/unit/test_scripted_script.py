@@ -48,7 +48,7 @@ def mistakes(folder: Path, text: str) -> list[str]:
         ("rules: [{call: [{tool: x, arguments: {a: ['{{ z }}']}}]}]", "arguments.a[0]: unknown variable z"),
         ("rules: [{error: {status: 200, message: x}}]", "status: 200 is out of range; allowed: 400 to 599"),
         ("rules: [{error: {status: 500}}]", "error.message: is missing"),
-        ("rules: [{error: {status: 500, message: x}, say: y}]", "error: stands beside say or call"),
+        ("rules: [{error: {status: 500, message: x}, say: y}]", "error: is given beside say or call"),
         ("rules: [{say: 5}]", "is a number (5), where text is needed"),
         ("rules: [", "not valid YAML"),
         ("", "rules: is missing"),

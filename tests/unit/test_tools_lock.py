@@ -430,7 +430,7 @@ def test_what_differs_is_held_and_the_rest_is_offered(tmp_path: Path) -> None:
 def test_warn_offers_what_differs_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = gate(tmp_path, lock(shop=SHOP), otherwise="warn")
     assert offered(made, EVIL, STOCK) == ["order", "stock"]
-    assert words_of(made.changes()) == ["shop changed 1 tool (offered all the same)"]
+    assert words_of(made.changes()) == ["shop changed 1 tool (still offered)"]
     assert "tool order changed (description)" in caplog.text
     caplog.clear()
     offered(made, EVIL, STOCK)
@@ -506,4 +506,4 @@ def test_no_mutation_of_a_tool_passes(tmp_path_factory: pytest.TempPathFactory, 
 def test_words_for_health() -> None:
     both = ServerChange("shop", tools=2, prompts=1, instructions=True)
     assert str(both) == "shop changed 2 tools, 1 prompt, its instructions"
-    assert words_of([replace(both, is_held=False)])[0].endswith("(offered all the same)")
+    assert words_of([replace(both, is_held=False)])[0].endswith("(still offered)")

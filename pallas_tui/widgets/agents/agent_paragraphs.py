@@ -93,7 +93,7 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     times = [("p50", agent.latency_p50), ("p95", agent.latency_p95), ("last", agent.last_latency)]
     latencies = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
     facts.append(("latency", latencies or "none yet"))
-    facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
+    facts.append(("tokens", f"{agent.tokens_in:,} in, {agent.tokens_out:,} out"))
     if cost := Cost.of(agent).text:
         facts.append(("cost", f"{cost} since the start"))
     reloads = f", {count(agent.reloads, 'reload')}" if agent.reloads else ""

@@ -189,7 +189,7 @@ def _numbers(label: str, numbers: list[tuple[int, str]], width: int) -> list[Lin
 
 def _digits(number: int) -> str:
     """At most nine cells: all digits while they fit, else a round number."""
-    return f"{number:,}".replace(",", " ") if number < 10_000_000 else short(number)
+    return f"{number:,}" if number < 10_000_000 else short(number)
 
 
 def _times(agent: AgentSnapshot, width: int) -> list[Line]:

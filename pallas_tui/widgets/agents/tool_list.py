@@ -15,7 +15,7 @@ MARKS = {
     "added": ("+", "$text-success"),
     "changed": ("~", "$text-warning"),
     "removed": ("-", "$text-error"),
-    "locked otherwise": HELD,
+    "differs from lock": HELD,
     "suspicious": FOUND,
 }
 
@@ -56,7 +56,7 @@ def tool_rows(detail: AgentDetail) -> tuple[ToolRow, ...]:
 def _mark(server: ServerDetail, tool: str) -> str:
     """What differs from the lock comes before what was seen last."""
     if change_of(server.lock, tool) is not None:
-        return "locked otherwise"
+        return "differs from lock"
     if server.lock is not None and any(each.name == tool for each in server.lock.findings):
         return "suspicious"
     if tool in server.changes.added:

@@ -20,7 +20,7 @@ EMPTY: Final = (
     "No questions yet.\n"
     "\n"
     "An agent asks before it calls a tool that is under ask: of tools: in agents.yaml, and when a server or "
-    "a handler wants a form filled in. Its run waits here for an answer, from whichever surface it came.\n"
+    "a handler wants a form filled in. Its run waits here for an answer, whatever surface it came from.\n"
     "\n"
     "Escape goes back."
 )

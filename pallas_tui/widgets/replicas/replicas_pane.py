@@ -33,7 +33,7 @@ replica is **starting**, **serving**, **draining** (it ends and takes no new run
 about to go on elsewhere). The one that this workbench talks to is marked *here*.
 
 **x** drains the selected one, after a question: it takes no new runs, finishes those under way or hands them
-over, and its process ends. Another one than *here* is asked through the database and begins within a second;
+over, and its process ends. Another replica is asked through the database and begins within a second;
 one that runs in a workbench is quit there. **i** shows all about the selected one, **y** copies that, **r**
 reads again. A filter (**/**) searches ids, hosts, processes, releases and states.
 """

@@ -22,7 +22,7 @@ EMPTY: Final = (
     "No todos yet.\n"
     "\n"
     "A handler that is an agent sends TodoUntil to system.todo to be reminded when a message that it waits "
-    "for arrives. Its todos are listed here, those first that arrived and were not taken up yet.\n"
+    "for arrives. Its todos are listed here, first those that arrived and were not yet taken up.\n"
     "\n"
     "Escape goes back."
 )

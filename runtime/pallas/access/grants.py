@@ -125,7 +125,8 @@ class Grants:
         """
         if self.enforced and not principal.name and not principal.is_local:
             raise refusals.unauthenticated(
-                "the caller is not known, nor what is theirs; send a bearer token in the Authorization header"
+                "the caller is unknown, and so is what belongs to them; send a bearer token in the "
+                "Authorization header"
             )
 
     def describe(self, principal: Principal) -> list[str]:

@@ -179,7 +179,7 @@ class _TestReader:
         for key, others, hint in _ALONE:
             for other in others if key in section else ():
                 if other in section:
-                    section.error(other, f"stands beside {key}", hint)
+                    section.error(other, f"is given beside {key}", hint)
         if entry.turns == ():
             section.error("turns", "has no turn", "add `- ask: ...`")
         folder = self._project.root / FOLDER

@@ -161,7 +161,7 @@ def _of_calls(calls: Sequence[StepDetail], expected: ExpectedCalls) -> Iterator[
     rest = iter(names)
     for wanted in expected.order:
         if wanted not in rest:
-            yield Unmet("calls.order", f"{wanted} was not called at its place; calls: {made}")
+            yield Unmet("calls.order", f"{wanted} was not called in this position; calls: {made}")
             break
     for wanted in dict.fromkeys(expected.any_order):
         times, most = names.count(wanted), expected.any_order.count(wanted)

@@ -227,7 +227,7 @@ class Catalog:
         return resource, "configured" if changed else "unchanged"
 
     def document(self, resource: Resource) -> dict[str, Any]:
-        """The document with which ``apply`` makes it again, without values of secrets."""
+        """The document with which ``apply`` opens it again, without values of secrets."""
         return {
             "apiVersion": API_VERSION,
             "kind": resource.kind,

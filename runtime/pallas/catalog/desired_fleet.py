@@ -112,7 +112,8 @@ class _Build:
             raise Fault(FaultType.CONFIG, text)
         value = values[key].strip()  # a file ends in a newline
         if not value.isascii() or not value.isprintable():
-            text = f"{user} needs {secret.name}/{key}, which holds what no header can carry; write it anew"
+            held = "which holds characters that no header can carry; write it again"
+            text = f"{user} needs {secret.name}/{key}, {held}"
             raise Fault(FaultType.CONFIG, text)
         return value
 

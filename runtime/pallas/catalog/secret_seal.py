@@ -58,7 +58,7 @@ class Seal:
             raise Fault(
                 FaultType.CONFIG,
                 f"it was sealed with another key than that of {self.source}; set {VARIABLE} to the key of "
-                "then (after the one of now, with a comma between them), or write the secret's values anew",
+                "then (after the one of now, with a comma between them), or write the secret's values again",
             ) from None
 
     def is_current(self, sealed: bytes) -> bool:
@@ -97,7 +97,7 @@ def _key(text: str, source: str) -> str:
     try:
         Fernet(key)
     except ValueError:
-        raise Fault(FaultType.CONFIG, f"{source} holds what is no key; it has to be {_FORM}") from None
+        raise Fault(FaultType.CONFIG, f"{source} does not hold a key; it must be {_FORM}") from None
     return key
 
 

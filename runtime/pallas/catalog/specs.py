@@ -156,7 +156,7 @@ class ServerSpec(_Spec):
         for name, value in self.headers.items():
             if is_sensitive(name) and value and not references_in(value):
                 raise ValueError(
-                    f"header {name} would be shown to everyone; keep the value in a secret and write "
+                    f"header {name} would be visible to everyone; keep the value in a secret and write "
                     "${secret:NAME/KEY}"
                 )
         return self

@@ -68,7 +68,7 @@ def shown(question: Mapping[str, Any]) -> str:
     if question.get("tool"):
         lines.append(f"{question['tool']} {json.dumps(question.get('arguments'), ensure_ascii=False)}")
     if question.get("form"):
-        lines.append(f"--content has to fit: {json.dumps(question['form'], ensure_ascii=False)}")
+        lines.append(f"--content must fit: {json.dumps(question['form'], ensure_ascii=False)}")
     return "\n".join(lines)
 
 
@@ -113,6 +113,6 @@ def _filled(content: str) -> Body:
     except ValueError as error:
         found = error
     if not isinstance(found, dict):
-        complain('pallas answer: --content is no JSON object; write it as \'{"field": "value"}\'')
+        complain('pallas answer: --content is not a JSON object; write \'{"field": "value"}\'')
         raise typer.Exit(USAGE)
     return {"action": "accept", "content": found}

@@ -96,7 +96,7 @@ def _note_includes(
             if Path(name).expanduser().is_absolute():
                 notes.error(where, key, f"includes {name}", "write a path from the project's folder")
             elif not is_file(project.root / name):
-                problem = f"includes {name}, which is not there"
+                problem = f"includes {name}, which does not exist"
                 notes.error(where, key, problem, "paths start at the project's folder")
 
 

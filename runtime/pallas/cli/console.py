@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pallas.fleet.fleet import Fleet
 
-_GREETING = "@agent text sends a message, /agents lists who is there, /help the rest"
+_GREETING = "@agent text sends a message, /agents lists the agents, /help the rest"
 _INTERRUPT = 130
 printed_log = logging.getLogger("pallas.agents.printed")
 

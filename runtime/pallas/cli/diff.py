@@ -58,7 +58,10 @@ def _read(names: Sequence[str], reach: FleetLocation, found: "list[Recording]") 
         status = run_with_fleet(reach, work)
         for name in names:
             if status not in (OK, _INTERRUPTED) and not is_path(name):
-                complain(f"{one_line(name, 80)}: no folder or archive here, so it was taken for a run")
+                complain(
+                    f"{one_line(name, 80)}: there is no such folder or archive here, so it was read "
+                    "as the id of a run"
+                )
         return status
     except (BadRecording, OSError) as error:
         complain(f"pallas diff: {error}")

@@ -32,7 +32,7 @@ def drain_replicas(replicas: Sequence[str], yes: bool, reach: FleetLocation) -> 
 
     async def work(api: "RestClient") -> int:
         if api.own:
-            complain(f"pallas drain: no fleet passes this on; {HOW}")
+            complain(f"pallas drain: no fleet runs that could pass this on; {HOW}")
             return NO_FLEET
         return max([await _drain(api, each) for each in replicas])
 

@@ -144,7 +144,7 @@ def fork(
     step: Annotated[
         int,
         typer.Option(
-            "--at", metavar="STEP", min=1, help="The step that is done once more: `pallas describe run/RUN`."
+            "--at", metavar="STEP", min=1, help="The step to repeat; `pallas describe run/RUN` lists them."
         ),
     ],
     message: Annotated[

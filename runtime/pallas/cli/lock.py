@@ -38,7 +38,7 @@ def lock(options: LockOptions, *, yes: bool = False) -> int:
 
     before, problem = _read(options.root)
     if problem:
-        _complain(f"{problem}. It is written again as a whole" if not options.servers else problem)
+        _complain(f"{problem}. The whole file is written again" if not options.servers else problem)
     if problem and options.servers:
         return UNUSABLE
     checked = _look(options, before or ToolsLock())
@@ -48,7 +48,7 @@ def lock(options: LockOptions, *, yes: bool = False) -> int:
     text = lock_text(relocked(before or ToolsLock(), checked))
     path = lock_path(options.root)
     if path.is_file() and path.read_text("utf-8", "replace") == text:
-        print(f"{LOCK_FILE} is as the servers are" + (", as far as they answered" if unknown else ""))
+        print(f"{LOCK_FILE} matches the servers" + (", as far as they answered" if unknown else ""))
         return UNUSABLE if unknown else OK
     if not yes and not _sure(LOCK_FILE):
         _complain(f"{LOCK_FILE} was not written")
@@ -89,7 +89,11 @@ def check_tools(options: LockOptions, *, as_json: bool = False, as_sarif: bool =
 def _summary(servers: int, different: int, unknown: int) -> str:
     if not different and not unknown:
         return f"ok: {servers} server{'s' * (servers != 1)} as locked"
-    parts = [f"{different} of {servers} differ; `pallas lock` shows and accepts that"] if different else []
+    parts = (
+        [f"{different} of {servers} differ; `pallas lock` shows and accepts the differences"]
+        if different
+        else []
+    )
     parts += [f"{unknown} could not be compared"] if unknown else []
     return f"NOT ok: {'; '.join(parts)}"
 

@@ -65,7 +65,7 @@ def _look(project: Project) -> tuple[bool, str]:
         why = one_line((isinstance(error, OSError) and error.strerror) or str(error), 120)
         return False, f"nothing answers at {where} ({why})"
     except ValueError:
-        return False, f"what answers at {where} is no fleet"
+        return False, f"what answers at {where} is not a fleet"
     if isinstance(body, dict) and body.get("project") != project_id(project.root):
         return False, f"what answers at {where} is the fleet of another project{_holder(body, project)}"
     return answer.status == http.client.OK, _told(body)
@@ -94,7 +94,7 @@ def _connection(host: str, project: Project) -> http.client.HTTPConnection:
 def _told(body: Any) -> str:
     """Return ``ready`` or ``starting: research connecting, desk waiting``."""
     if not isinstance(body, dict):
-        return "what answers is no fleet"
+        return "what answers is not a fleet"
     states = body.get("agents")
     others = [
         f"{name} {state}"

@@ -139,7 +139,9 @@ async def fetch_recording(api: "RestClient", run: str) -> "Recording":
     try:
         return await asyncio.to_thread(read_archive, data, f"run {run}")
     except BadRecording as error:
-        raise Fault(FaultType.PROTOCOL, f"{api.place.origin} answered with no recording: {error}") from None
+        raise Fault(
+            FaultType.PROTOCOL, f"{api.place.origin} did not answer with a recording: {error}"
+        ) from None
 
 
 def _write(recording: "Recording", folder: Path) -> int:

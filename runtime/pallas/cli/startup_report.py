@@ -81,7 +81,7 @@ class Narrator:
     def _reloaded(self, event: Reloaded) -> None:
         if event.outcome == "failed":
             self._broken.add(event.agent)
-            self._complain(f"error: {report_line(event)}; the version before goes on")
+            self._complain(f"error: {report_line(event)}; the previous version still answers")
             for mistake in more_mistakes(event):
                 self._complain(f"error: {mistake}")
             return

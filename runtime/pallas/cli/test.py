@@ -176,7 +176,7 @@ async def _all(
         nonlocal used, spent
         async with free:
             if options.max_tokens is not None and used >= options.max_tokens:
-                why = f"{used} tokens are used, and may be {options.max_tokens}"
+                why = f"{used} tokens are used, of at most {options.max_tokens}"
                 return Trial("skipped", (Unmet("--max-tokens", why),))
             if options.max_cost is not None and (why := _too_dear(spent, options.max_cost)):
                 return Trial("skipped", (Unmet("--max-cost", why),))

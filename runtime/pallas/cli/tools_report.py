@@ -121,7 +121,7 @@ class LockPlaces:
 def _server_line(checked: "CheckedServer") -> str:
     compared = checked.compared
     if checked.is_gone:
-        return f"{checked.name}: is in tools.lock, and not in the project"
+        return f"{checked.name}: is in tools.lock, but not in the project"
     if is_unknown(checked):
         return f"{checked.name}: could not be compared: {compared.problem}"
     words = {"same": "as locked", "not locked": "is not in tools.lock"}

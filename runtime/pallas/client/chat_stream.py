@@ -118,7 +118,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
 
         if not answer.headers.get("content-type", "").startswith("text/event-stream"):
             await read_answer(answer)
-            raise Fault(FaultType.PROTOCOL, f"{self._origin} answered something that is not a stream")
+            raise Fault(FaultType.PROTOCOL, f"{self._origin} did not answer with a stream")
         async for message in httpx2.EventSource(answer, MAX_FRAME):
             if message.data == DONE:
                 self._ended = True
@@ -127,7 +127,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
                 found = codec.loads(message.data)
             except codec.Undecodable as error:
                 raise Fault(
-                    FaultType.PROTOCOL, f"{self._origin} sent something that is not understood: {error}"
+                    FaultType.PROTOCOL, f"{self._origin} sent something that cannot be read: {error}"
                 ) from error
             if isinstance(found, dict):
                 # A piece of a text can be made visible only together with the pieces around it.

@@ -52,7 +52,7 @@ def lost(error: Exception, origin: str, *, connected: bool = False) -> Fault:
     what = one_line(str(error), 120) or type(error).__name__
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         if "CERTIFICATE" in what or "SSL" in what:
-            return NoFleetAnswers(f"the certificate of {origin} is not believed ({what}); see SSL_CERT_FILE")
+            return NoFleetAnswers(f"the certificate of {origin} is not trusted ({what}); see SSL_CERT_FILE")
         return NoFleetAnswers(f"nothing answers at {origin} ({what})")
     if isinstance(error, httpx2.TimeoutException):
         return Fault(FaultType.TIMEOUT, f"{origin} did not answer in time")

@@ -168,7 +168,7 @@ class RestClient:
             visible=False,
         )
         if not isinstance(document, dict):
-            raise Fault(FaultType.PROTOCOL, f"{self.place.origin} answered something that is no answer")
+            raise Fault(FaultType.PROTOCOL, f"{self.place.origin} did not answer as a fleet does")
         text = document.get("text")
         shown: dict[str, Any] = codec.visible(document)
         return shown | ({"text": without_controls(text)} if isinstance(text, str) else {})
@@ -219,7 +219,7 @@ class RestClient:
             found = codec.loads(body)
         except codec.Undecodable as error:
             raise Fault(
-                FaultType.PROTOCOL, f"{self.place.origin} answered something that is not understood: {error}"
+                FaultType.PROTOCOL, f"{self.place.origin} answered something that cannot be read: {error}"
             ) from error
         return codec.visible(found) if visible else found
 
@@ -324,5 +324,5 @@ def part(name: str) -> str:
 def _list(page: Any, name: str) -> list[Any]:
     found = page.get(name) if isinstance(page, dict) else None
     if not isinstance(found, list):
-        raise Fault(FaultType.PROTOCOL, "the fleet answered something that is no list")
+        raise Fault(FaultType.PROTOCOL, "the fleet did not answer with a list")
     return found

@@ -80,7 +80,7 @@ async def _threads(host: ChatHost, rest: str) -> CommandOutcome:
     if not found:
         return CommandOutcome("There is no earlier conversation with this agent.")
     lines = [f"{number:>3}  {_line(each)}" for number, each in enumerate(found, 1)]
-    return CommandOutcome("\n".join([*lines, "/resume with a number or an id goes on with one."]))
+    return CommandOutcome("\n".join([*lines, "/resume with a number or an id continues one."]))
 
 
 async def _resume(host: ChatHost, rest: str) -> CommandOutcome:
@@ -163,7 +163,7 @@ COMMANDS: Final[Registry[ChatHost]] = Registry(
         SlashCommand(
             "unset",
             "unset name",
-            "Leaves a parameter to the agent again.",
+            "Resets a parameter to the agent's own value.",
             parameter_commands.unset,
             parameter_commands.unset_values,
         ),

@@ -47,7 +47,7 @@ async def unset(host: ChatHost, rest: str) -> CommandOutcome:
     if not rest:
         return CommandOutcome("Which one? /set lists what is set.", ok=False)
     host.override(parameter_text.unset(host.overrides(), rest))
-    return CommandOutcome(f"{one_line(rest, 60)} is as the agent has it again.")
+    return CommandOutcome(f"{one_line(rest, 60)} is reset to the agent's own value.")
 
 
 def unset_values(host: ChatHost, rest: str) -> Iterable[str]:
@@ -67,13 +67,13 @@ async def system(host: ChatHost, rest: str) -> CommandOutcome:
         notice = _taken_back(host, "systemOverride")
     elif rest:
         return CommandOutcome(
-            "An agent's instruction stands where it is defined; no MCP client can change it. /system alone "
-            "shows it.",
+            "An agent's instruction is written where it is defined; no MCP client can change it. /system "
+            "alone shows it.",
             ok=False,
         )
     detail = await host.describe()
     where = f"\n\n(defined in {detail.defined})" if detail.defined else ""
-    text = detail.instruction.strip() or f"{detail.name} does not tell its instruction."
+    text = detail.instruction.strip() or f"{detail.name} does not show its instruction."
     return CommandOutcome(notice + text + where)
 
 
@@ -112,7 +112,7 @@ async def save(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 _NO_PARAMETERS: Final = (
-    "This agent's server takes no parameters of its model: they stand where the agent is defined."
+    "This agent's server takes no parameters of its model: they are set where the agent is defined."
 )
 
 
@@ -126,7 +126,7 @@ def _tune(host: Tunable, name: str, value: str) -> CommandOutcome:
     if key is not None:
         cleared = params.cleared(key)
         return CommandOutcome(
-            f"{key} is cleared: the provider's own holds." if cleared else f"{key} is {now} now."
+            f"{key} is cleared: the provider's default applies." if cleared else f"{key} is {now} now."
         )
     hint = f" Did you mean {close}?" if (close := parameter_text.near(name)) else ""
     return CommandOutcome(
@@ -149,7 +149,7 @@ def _all(host: ChatHost) -> str:
     lines = [f"{each.name.ljust(width)}{each.value}\n  {each.help}" for each in own]
     lines += [f"{name.ljust(width)}{value}" for name, value in params]
     if isinstance(host, Tunable) and not params:
-        lines.append("Of the model's parameters none is set here; /set NAME VALUE sets one:")
+        lines.append("No parameter of the model is set here; /set NAME VALUE sets one:")
         lines.append("  " + ", ".join(parameter_text.names()))
     return "\n".join(lines)
 
@@ -163,7 +163,7 @@ def _untold(host: ChatHost, name: str) -> str:
     if parameter_text.key_of(name) is not None or name.lower() == "model":
         return (
             f"{name} cannot be set from here: this agent's server takes no parameters of its model. They "
-            "stand where the agent is defined."
+            "are set where the agent is defined."
         )
     names = [each.name for each in host.parameters()]
     near = get_close_matches(name.lower(), names, 1, 0.5)
@@ -179,7 +179,7 @@ def forget_instruction(host: object) -> str:
     if not SYSTEM_KEYS.intersection(now.values):
         return ""
     host.override(now.without(SYSTEM_KEYS))
-    return "The agent's own instruction holds again: /system and /append are for one conversation."
+    return "The agent's own instruction applies again: /system and /append are for one conversation."
 
 
 def _taken_back(host: Tunable, key: str) -> str:

@@ -30,7 +30,7 @@ _ABOUT: Final[Mapping[str, str]] = {
     "response_format": '{"type":"json_object"}',
     "tool_choice": "auto, none, required",
     "tools_allowlist": "names of tools, for example docs__search shop__orders_of",
-    "systemOverride": "takes the place of the agent's instruction",
+    "systemOverride": "replaces the agent's instruction",
     "systemAppend": "follows the instruction",
     "model": "another model of the provider that answers",
     "extra": "what goes to the provider as it is: a JSON object",

@@ -45,11 +45,11 @@ def _digest_problem(text: str) -> str | None:
     if not _SHA256.fullmatch(text):
         return (
             "is no SHA-256, which has 64 hex digits; "
-            f"if this is the token itself, take it out: whoever reads the file could use it; {_MAKE}"
+            f"if this is the token itself, remove it: anyone who reads the file can use it; {_MAKE}"
         )
     digest = text.lower()
     if digest in _WEAK or len(set(digest)) < 4:
-        return f"is the hash of a token that anyone would guess; {_MAKE}"
+        return f"is the hash of a token that is easy to guess; {_MAKE}"
     return None
 
 
@@ -91,7 +91,7 @@ class TokenEntry(FileModel):
     def unknown_key(cls, key: str, section: Section) -> tuple[str, ...] | None:
         """As in ``FileModel``: the token itself is never repeated."""
         if key in _PLAIN_KEYS:
-            return "the token itself never stands in a file", "write its sha256: instead", _MAKE
+            return "the token itself is never in a file", "write its sha256: instead", _MAKE
         return None
 
 
@@ -184,7 +184,7 @@ def auth_config(given: Any, top: Section, root: Path, variables: Mapping[str, st
     if not tokens and not issuers:
         top.error(
             "auth",
-            "lets nobody call",
+            "allows no caller",
             "write tokens or jwt under it, or auth: off",
             "docs/auth.md has examples",
         )
@@ -246,7 +246,7 @@ def check_agent_auth(
                         did_you_mean(each, known),
                     )
         if (agent.tokens, agent.issuers) in (((), ()), ((), None), (None, ())):
-            notes.error(agent.where, key, "lets nobody call", "name a token or an issuer, or write auth: off")
+            notes.error(agent.where, key, "allows no caller", "name a token or an issuer, or write auth: off")
 
 
 def auth_of(project: AuthConfig | None, agent: AgentAuth | None) -> AuthConfig | None:
@@ -336,7 +336,7 @@ def _expires(section: Section) -> float | None:
         moment = datetime(value.year, value.month, value.day, tzinfo=UTC) + timedelta(days=1)
     else:
         section.error(
-            "expires", "is not a date", "write a day such as 2027-01-31, the last on which it is taken"
+            "expires", "is not a date", "write a day such as 2027-01-31, the last on which it is accepted"
         )
         return None
     if moment.timestamp() <= time():
@@ -399,7 +399,7 @@ def _algorithms(entry: IssuerEntry, fitting: tuple[str, ...], *, shared: bool) -
     known = SYMMETRIC if shared else ASYMMETRIC
     for text, where in entry.listed("algorithms"):
         if text.lower() == "none":
-            problem, hint = "none is no signature", allowed(known)
+            problem, hint = "none means no signature", allowed(known)
         elif shared and text in ASYMMETRIC:
             problem, hint = f"{text} takes no secret", allowed(known)
         elif not shared and text.upper().startswith("HS"):

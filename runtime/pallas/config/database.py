@@ -28,7 +28,7 @@ def database_url_problem(text: str) -> str | None:
     if parts.scheme in _SQLITE:
         return _sqlite_problem(text, parts.netloc, parts.path, parts.query)
     if parts.scheme not in _POSTGRESQL:
-        return f"names no database that is known here; {_EXAMPLES}"
+        return f"names no database that Pallas knows; {_EXAMPLES}"
     if 0 in ports or parts.netloc.count("@") > 1 or parts.fragment or any(map(str.isspace, text)):
         return f"is not a URL; escape / ? # @ and spaces in a password; {_EXAMPLES}"
     if not parts.path.strip("/"):

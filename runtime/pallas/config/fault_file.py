@@ -154,7 +154,7 @@ def _rule(entry: FaultEntry) -> FaultRule:
             section.where, section.path, "does not say which calls", "add at: 1, or rate: 0.1"
         )
     if "at" in section and "rate" in section:
-        section.error("rate", "stands beside at", "allowed: one of them")
+        section.error("rate", "is given beside at", "allowed: one of them")
     if "seed" in section and "rate" not in section:
         section.error("seed", "chooses nothing here", "it belongs to rate")
     for key, kind in _BELONGS.items():

@@ -112,7 +112,7 @@ def check_groups(agents: Mapping[str, Draft], notes: Notes) -> None:
             notes.error(
                 agent.config.where,
                 f"{agent.path}.group",
-                f"{agent.group} is an agent ({head.config.where}) that shares its name with nobody",
+                f"{agent.group} is an agent ({head.config.where}) that shares its name with no other agent",
                 "write `broadcast: true` there, or choose another name",
             )
         other = first.setdefault(agent.group, agent)

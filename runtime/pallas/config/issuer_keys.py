@@ -49,7 +49,7 @@ def read_secret(
         most = max(algorithms)
         problem, fix = f"{name} has {size} bytes; {most} needs {needed} or more", _MAKE
     elif len(set(value)) < _MIN_DIFFERENT:
-        problem, fix = f"{name} is one that anyone would guess", _MAKE
+        problem, fix = f"{name} is easy to guess", _MAKE
     else:
         return value
     section.error("secret_env", problem, fix)

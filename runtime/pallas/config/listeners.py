@@ -31,7 +31,7 @@ from .typed_handlers import (
 )
 
 _ITS_CODE: Final = "the handler's code says it, in its call of complete()"
-_ITS_PEERS: Final = "whom it may call is said by peers:"
+_ITS_PEERS: Final = "peers: says whom it may call"
 NOT_USED: Final[Mapping[str, str]] = {
     "model": _ITS_CODE,
     "temperature": _ITS_CODE,
@@ -41,7 +41,7 @@ NOT_USED: Final[Mapping[str, str]] = {
     "gateway": "agents of another fleet are `kind: remote` in agents.yaml",
     "verbose": "the log has levels of its own, by agent",
     "confirm_actions": "nothing asks before a handler is called",
-    "metadata": "a handler is told what the handler contract says, and no more",
+    "metadata": "a handler gets what the handler contract says, and no more",
 }
 """Keys that such files have and that change nothing here, each with why."""
 # Says no more than that it is no agent, which is known.
@@ -79,7 +79,7 @@ class ListenerEntry(FileModel):
     description: Annotated[
         str,
         TextRule(most=MAX_DESCRIPTION),
-        MissingHint("required: what it is for; others are told this when they may call it"),
+        MissingHint("required: what it is for; agents that may call it get this"),
     ]
     """What it is for."""
     agent: bool = False
@@ -156,7 +156,7 @@ def listeners_of(top: Section, entries: Sequence[ListenerEntry], root: Path) -> 
     if silent:
         top.warn(
             "listeners",
-            f"{', '.join(silent)}: without peers they can answer their caller, and send to nobody else",
+            f"{', '.join(silent)}: without peers they can answer their caller, and send to no other agent",
             "name under peers: whom each of them sends to",
         )
     return drafts

@@ -36,7 +36,7 @@ LIMITS: Final[Mapping[str, str]] = {
 NOT_USED: Final[Mapping[str, str]] = {
     "process_pool": "each listener with `cpu_bound: true` has a process of its own",
     "oob": "a fleet is controlled over its API, as docs/attach.md says",
-    "meta": "who may see what is said by rbac: in agents.yaml",
+    "meta": "rbac: in agents.yaml says who may see what",
     "gateways": "agents of another fleet are `kind: remote` in agents.yaml",
     "server": "the fleet serves at its port: MCP, the registry and the API",
     "identity": "messages within a fleet are not signed; who calls it is asked by auth: in agents.yaml",
@@ -261,7 +261,7 @@ def _look_at_auth(top: Section) -> None:
     if "auth" in top and not _is_off(top.table.get("auth")):
         top.error(
             "auth",
-            "is not understood here, and so nobody would be asked who they are",
+            "is not supported here, so callers would not have to say who they are",
             "write auth: in agents.yaml beside this file (docs/auth.md), and leave it out here",
         )
 

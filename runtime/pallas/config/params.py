@@ -38,13 +38,13 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "type": ["number", "null"],
         "minimum": -2,
         "maximum": 2,
-        "description": "How much words that are there already are avoided.",
+        "description": "How strongly words that already occur are avoided.",
     },
     "frequency_penalty": {
         "type": ["number", "null"],
         "minimum": -2,
         "maximum": 2,
-        "description": "How much words that are there often are avoided.",
+        "description": "How strongly words that occur often are avoided.",
     },
     "seed": {"type": ["integer", "null"], "description": "The same seed gives the same answer, mostly."},
     "response_format": {
@@ -60,7 +60,7 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "items": {"type": "string"},
         "description": "The only tools that the model is offered.",
     },
-    "extra": {"type": ["object", "null"], "description": "What one provider alone knows."},
+    "extra": {"type": ["object", "null"], "description": "Parameters that only one provider knows."},
 }
 _SYNONYMS: Final = {
     "max_completion_tokens": "max_tokens",

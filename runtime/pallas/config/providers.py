@@ -96,7 +96,7 @@ def providers_of(
     elif default is not None and default not in answering:
         section.error("default_provider", f'"{default}" is no llm and cannot answer', allowed(answering))
     elif not answering:
-        section.error("providers", "none of them is an llm", "nobody could answer; add one of kind llm")
+        section.error("providers", "none of them is an llm", "no provider could answer; add one of kind llm")
     chosen = default if default in answering else next(iter(answering), "")
     ordered = sorted(found.values(), key=lambda each: each.id != chosen)
     return tuple(ordered), chosen

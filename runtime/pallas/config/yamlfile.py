@@ -219,7 +219,7 @@ class _Builder:
         if isinstance(node, yaml.ScalarNode):
             return self._leaf(node, where, path)
         if id(node) in self._open:
-            raise _Refused(where, "an alias refers to what it stands in", "write the value out")
+            raise _Refused(where, "an alias refers to a value that contains it", "write the value out")
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -256,7 +256,7 @@ class _Builder:
                 raise ValueError(f"longer than {_MAX_NUMBER} characters")
             value = self._scalars.construct_object(node)
         except (yaml.YAMLError, ValueError, LookupError, ArithmeticError, AttributeError, TypeError):
-            self._notes.error(where, path, "is not a value of the kind it looks like", "quote it")
+            self._notes.error(where, path, "is not a valid value of the type that it looks like", "quote it")
             value = None
         return Leaf(value, raw, where)
 

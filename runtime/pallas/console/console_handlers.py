@@ -26,11 +26,11 @@ ROUTER: Final = "system.console.router"
 MAX_LINE: Final = 1_000_000
 _HELP: Final = """\
 @agent text     send a message: text, or JSON or XML for an agent that takes a typed one
-text            the same, to the agent that was asked last
-/agents         who is there, and how they are
+text            the same, to the agent that you asked last
+/agents         the agents and their state
 /schema agent   what a typed agent takes
-/status         how the fleet is
-/quit           leave; ctrl-d does so too"""
+/status         the state of the fleet
+/quit           leave, as ctrl-d does"""
 
 
 class ConsoleDesk(Protocol):
@@ -126,7 +126,7 @@ class LineRouter:
         if not name:
             return _prompt("say who it is for: @agent text; /agents lists them")
         if name not in known:
-            return _prompt(f"there is no agent {one_line(name, 80)}; /agents lists those there are")
+            return _prompt(f"there is no agent {one_line(name, 80)}; /agents lists them")
         if not text:
             self.last = name
             return _prompt(f"text without a name goes to {name} now")
@@ -172,7 +172,7 @@ class LineRouter:
             return "say whose it is: /schema agent; /agents lists them"
         found = next((each for each in self._agents() if each.name == name), None)
         if found is None:
-            return f"there is no agent {one_line(name, 80)}; /agents lists those there are"
+            return f"there is no agent {one_line(name, 80)}; /agents lists them"
         if found.takes is None:
             return f"{name} takes text"
         return f"{name} takes {found.takes.name}, for example\n{found.takes.example}"

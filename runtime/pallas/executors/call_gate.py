@@ -96,7 +96,7 @@ class CallGate:
     ) -> str:
         people = self._people
         if people is None:
-            return f"{one_line(name, 100)} was not called: nobody can be asked here. {_NO_REPEAT}"
+            return f"{one_line(name, 100)} was not called: no person can be asked here. {_NO_REPEAT}"
         try:
             shown = deepcopy(arguments)
             question = await people.approve(tool=name, arguments=shown, call_id=call_id, server=server)

@@ -171,13 +171,17 @@ class AgentControl:
         if outcome.outcome == "live":
             self._context.current.adopt_agent(agent.config)
             return
-        goes_on = "; the one before goes on" if verb == "reload" else ""
+        goes_on = "; the previous version still answers" if verb == "reload" else ""
         self._tell("error", f"{agent.name}: {verb} failed: {outcome.error}{goes_on}", agent)
 
     def _failed(self, agent: FleetAgent, verb: Verb, reason: str, cause: BaseException | None = None) -> None:
         """Tell that a verb failed. One that leaves the agent half-way makes that an error of the agent."""
         if agent.state in FAILED_STATES | {AgentState.READY, AgentState.STOPPED}:
-            goes_on = "; the one before goes on" if verb == "reload" and agent.executor is not None else ""
+            goes_on = (
+                "; the previous version still answers"
+                if verb == "reload" and agent.executor is not None
+                else ""
+            )
             reason = f"{one_line(redact_text(reason), 400)}{goes_on}"
             extra = {"agent": agent.name}
             log.error("%s: %s failed: %s", agent.name, verb, reason, exc_info=cause, extra=extra)

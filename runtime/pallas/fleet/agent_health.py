@@ -128,7 +128,7 @@ class AgentHealth:
             self._calls.probed(found, self._prober.began)
             self.refresh()
         except Exception:
-            log.exception("%s: its health could not be looked at", self._name)
+            log.exception("%s: its health could not be checked", self._name)
 
     def refresh(self) -> Health:
         """Compute the health from known results, and publish it if it has changed."""

@@ -115,7 +115,7 @@ class DynamicAgents:
                 if await catalog.follow():
                     self._context.tasks.start(self.update())
             except Fault as fault:
-                log.debug("what other fleets changed was not looked for: %s", fault.message)
+                log.debug("the changes of other fleets could not be looked up: %s", fault.message)
 
     def read(self, files: Project) -> Project:
         """Take files that were read again; return the project with the agents of catalog and code."""

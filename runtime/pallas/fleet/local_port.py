@@ -63,7 +63,7 @@ MAX_TITLE: Final = 200
 MAX_SAID: Final = 20_000
 """Characters of one row of what a run said."""
 _NOTHING_STORED: Final = (
-    "this fleet keeps nothing: it was started without a database, and its conversations go with it; "
+    "this fleet keeps nothing: it was started without a database, and its conversations end with it; "
     "database_url: in agents.yaml or PALLAS_DATABASE_URL says where to keep them"
 )
 

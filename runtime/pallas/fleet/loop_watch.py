@@ -74,7 +74,7 @@ class LoopWatch:
         self._hub.publish(LoopBlocked(seconds=seconds, agent=agent, place=place, stack=story))
         seconds = stall.wait()
         log.warning(
-            "the event loop goes on; %s blocked it for %.1f s", agent or "something", seconds, extra=extra
+            "the event loop runs again; %s blocked it for %.1f s", agent or "something", seconds, extra=extra
         )
         self._hub.publish(LoopBlocked(seconds=seconds, agent=agent, place=place, stack=story, over=True))
 

@@ -102,7 +102,7 @@ class Program:
                 self._fail(AgentState.ERROR, str(wrong))
                 return
             except Exception as error:
-                log.exception("server %s: it could not be looked after", self.config.name)
+                log.exception("server %s: it could not be supervised", self.config.name)
                 self.error, well = f"internal error ({type(error).__name__})", False
             decision = self._policy.ended() if well else self._policy.failed()
             if decision.after is AfterFailure.STAY_DOWN:

@@ -167,9 +167,9 @@ class Registrations:
                 found[name] = f"the {first.kind} of {_source(first)} answers, before {waits}, which waits"
         for name, text in found.items():
             if self._told.get(name) != text:
-                self._tell(f"{name} is there more than once: {text}")
+                self._tell(f"{name} exists more than once: {text}")
         for name in self._told.keys() - found.keys():
-            self._tell(f"{name} is there only once again")
+            self._tell(f"{name} exists only once again")
         self._told = found
 
     def before(self, name: str) -> str:
@@ -218,7 +218,7 @@ class Registrations:
         if wanted is None:
             return ""
         if agent is None:
-            return "it is not there; the log has the details"
+            return "it was not registered; the log has the details"
         if agent.state is not AgentState.READY:
             return agent.reason or f"it is {agent.state.value}"
         return (

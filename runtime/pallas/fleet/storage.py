@@ -230,7 +230,7 @@ class Storage:
         if not task.done():
             task.cancel()  # and not waited for: it may have to wait for the database for that as well
             log.warning(
-                "%s does not answer and is left: what it was not told is put right by the next start",
+                "%s does not answer and is abandoned: the next start writes what is missing",
                 ledger.shown,
             )
         elif (error := task.exception()) is not None:

@@ -93,7 +93,7 @@ class Takeover:
                         await self.look()
                     await self._tend_own()
                 except Fault as fault:
-                    log.warning("what dead fleets left was not looked for: %s", fault.message)
+                    log.warning("the runs of dead fleets could not be looked up: %s", fault.message)
                 await asyncio.sleep(SOON_SECONDS if self._ledger.is_beat_late else LOOK_SECONDS)
         finally:
             for task in self._tasks:

@@ -133,7 +133,7 @@ def _codex(settings: _Settings, environ: Mapping[str, str]) -> str:
         return ""
     tokens = import_module("fast_agent.llm.provider.openai.codex_oauth").load_codex_tokens()
     if tokens is None:
-        return "nobody is signed in"
+        return "there is no sign-in"
     return "the sign-in has expired" if tokens.is_expired() and not tokens.refresh_token else ""
 
 
@@ -142,7 +142,7 @@ def _copilot(_: _Settings, environ: Mapping[str, str]) -> str:
         return ""
     stored = import_module("fast_agent.auth.credentials").load_oauth_credential("copilot")
     if stored is None:
-        return "nobody is signed in"
+        return "there is no sign-in"
     expires_at, renews = stored.credential.expires_at, stored.credential.refresh_token
     expired = expires_at is not None and expires_at <= time.time() and not renews
     return "the sign-in has expired" if expired else ""

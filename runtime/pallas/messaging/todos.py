@@ -94,7 +94,7 @@ class Watchers:
 def _line(todo: Watcher) -> str:
     of = f" from {todo.from_agent}" if todo.from_agent else ""
     what = f" ({todo.description})" if todo.description else ""
-    state = "has come: act on it, then complete this todo" if todo.raised else "has not come yet"
+    state = "has arrived: act on it, then complete this todo" if todo.raised else "has not arrived yet"
     return f"- {todo.id}: {todo.wait_for}{of}{what} {state}."
 
 

@@ -34,9 +34,7 @@ def conflict(message: str, **data: Any) -> Fault:
 
 def stale(kind: str, name: str, version: int) -> Fault:
     """The caller names an old version (CONFIG). ``data`` has the current one."""
-    text = (
-        f"version: {kind} {name} has version {version} by now; read it again, and repeat your change on that"
-    )
+    text = f"version: {kind} {name} now has version {version}; read it again, and repeat your change on that"
     return conflict(text, key="version", version=version)
 
 

@@ -86,4 +86,4 @@ class ServerChange:
 
 def words_of(changes: Iterable[ServerChange]) -> list[str]:
     """Return a line for each server, for the health of an agent."""
-    return [str(each) + ("" if each.is_held else " (offered all the same)") for each in changes]
+    return [str(each) + ("" if each.is_held else " (still offered)") for each in changes]

@@ -424,7 +424,7 @@ class Questions:
         try:
             found = await self.records.ended(ids) if ids else ()
         except Fault as fault:
-            log.info("answers of other fleets were not looked for: %s", fault.message)
+            log.info("the answers of other fleets could not be looked up: %s", fault.message)
             return
         for each in found:
             if (waiting := self._waiting.get(each.id)) is not None:

@@ -158,7 +158,7 @@ def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
         if score >= described:
             why = f"like its example “{one_line(each.examples[at], _SHOWN)}”" if score else ""
         else:
-            score, why = described, "like what it says of itself"
+            score, why = described, "similar to its description"
         if named := _named(question_words, each):
             score, why = score + NAMED, "; ".join(part for part in (why, named) if part)
         found.append(Scored(each.id, round(min(score, 1.0), 3), why, each.status))
@@ -184,7 +184,7 @@ def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
     likeness = Similarity(own.values())
     scores = [(each, likeness.of(question_words, own[each.id])) for each in able]
     return [
-        Scored(each.id, round(score, 3), "like what it says of itself" if score else "", each.status)
+        Scored(each.id, round(score, 3), "similar to its description" if score else "", each.status)
         for each, score in scores
     ]
 
@@ -223,7 +223,7 @@ def _best(
     if ready and better:
         why += f"; {better[0].agent} fits better ({better[0].score:.2f}) and is busy"
     elif not ready:
-        why += "; it is busy, as is everyone who fits"
+        why += "; it is busy, as are all that fit"
     others = tuple(sorted((each for each in scored if each is not chosen), key=lambda each: -each.score))
     return Choice(chosen.agent, by, why, others, left)
 
@@ -276,7 +276,7 @@ def _fallback(
     ]
     raise Fault(
         FaultType.UPSTREAM,
-        f"{problem}; asked were {', '.join(shown[:MAX_TOLD])}" if shown else problem,
+        f"{problem}; the candidates were {', '.join(shown[:MAX_TOLD])}" if shown else problem,
         retryable=not able and bool(left),
         data={
             "candidates": [

@@ -107,7 +107,7 @@ class LedgerWrites:
             raise Fault(FaultType.TRANSPORT, fault.message) from None
         except Exception as error:
             log.exception("the ledger failed")
-            text = f"the ledger could not be used ({type(error).__name__}): what is said cannot be kept"
+            text = f"the ledger could not be used ({type(error).__name__}): conversations cannot be stored"
             self._hub.publish(Notice(level="error", text=f"{text}; the log has the details"))
             raise Fault(
                 FaultType.TRANSPORT, f"{text}; try again, and look at database_url and the disk"

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _NO_USAGE: Final = Usage()
 _RETRY_SECONDS: Final = 0.5
 _CUT_SECONDS: Final = 5.0
-_NOT_KEPT: Final = "what was said could not be stored; the log has the details"
+_NOT_KEPT: Final = "the conversation could not be stored; the log has the details"
 OTHERS_TOO: Final = -1
 """An index that no row has: another fleet wrote during the turn, so the messages in memory are outdated."""
 
@@ -102,7 +102,7 @@ class TurnWriter:
         if self._writer is not None:
             await asyncio.wait({self._writer})
         if self._lost is not None:
-            text = f"{self._lost.message}; its tools are not called, since nobody would know of it"
+            text = f"{self._lost.message}; its tools are not called, since the calls could not be recorded"
             await self._cut(Fault(self._lost.type, text, data=self._lost.data))
 
     async def still_ours(self) -> None:
@@ -158,7 +158,9 @@ class TurnWriter:
         except Fault as fault:
             self._read_again()
             if fault.data.get(REASON) not in GONE:
-                self.owe("error", f"the answer could not be kept: {fault.message}", "\n\n".join(result.texts))
+                self.owe(
+                    "error", f"the answer could not be stored: {fault.message}", "\n\n".join(result.texts)
+                )
             raise
         alone = self.question is not None and index - self.question + 1 == sum(map(_rows, messages))
         self._conversation.next = index + 1 if alone and not replaces else OTHERS_TOO

@@ -76,7 +76,7 @@ def is_replaced(session: str, agent: str) -> Fault:
 
 def no_room(limit: int, whose: str) -> Fault:
     """The limit of open sessions is reached (UPSTREAM, DR-14)."""
-    data = {"limit": limit, "hint": f"at most {limit} sessions {whose}: close one, or come again later"}
+    data = {"limit": limit, "hint": f"at most {limit} sessions {whose}: close one, or try again later"}
     return Fault(FaultType.UPSTREAM, "Session capacity reached", data=data)
 
 

@@ -108,7 +108,7 @@ class _Gate:
                 if error.errno in _EXHAUSTED:
                     # The connection stays in the queue: an immediate retry would fail for ever.
                     self._pool.make_room()
-                    self._pool.tell("want of descriptors")
+                    self._pool.tell("lack of descriptors")
                     await asyncio.sleep(_EXHAUSTED_PAUSE)
                 elif self._sock.fileno() < 0:
                     return
@@ -118,7 +118,7 @@ class _Gate:
                 since_pause = 0
                 await asyncio.sleep(0)
             if not self._pool.admit():
-                self._pool.tell("want of room")
+                self._pool.tell("lack of room")
                 sock.close()
                 continue
             task = asyncio.create_task(self._make(sock), name="make connection")

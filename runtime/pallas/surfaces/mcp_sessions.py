@@ -413,7 +413,7 @@ def _in_the_name_of(caller: Principal, scope: Scope) -> Scope:
 
 
 def _full(what: str) -> str:
-    return f"Too many open sessions: {what}; end those that are done with DELETE, or come again later"
+    return f"Too many open sessions: {what}; end those that are done with DELETE, or try again later"
 
 
 async def _nothing_more() -> Message:

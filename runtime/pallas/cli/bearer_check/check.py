@@ -119,7 +119,7 @@ async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
             except Fault as fault:
                 verdicts.append(_unchecked(config, fault.message))
             except TimeoutError:
-                verdicts.append(_unchecked(config, f"it was not done within {AGENT_TIMEOUT:.0f} s"))
+                verdicts.append(_unchecked(config, f"it did not finish within {AGENT_TIMEOUT:.0f} s"))
     finally:
         os.chdir(before)
     return tuple(verdicts)
@@ -166,7 +166,7 @@ async def _downstream(
             if not await talk.say(second, tokens[second]):
                 lost.append(f"caller {name} lost its conversation with the token of its next turn")
             if await talk.say(f"{name}, by another subject", _canary("another")):
-                lost.append(f"another subject went on with the conversation of caller {name}")
+                lost.append(f"another subject continued the conversation of caller {name}")
             talk.shows(tokens[second])
 
     async def converse_or_miss(name: str) -> None:

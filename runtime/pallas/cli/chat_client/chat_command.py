@@ -96,7 +96,7 @@ async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[
         # Someone is editing the files: a running fleet answers as before.
         if (there := await _in_spite(options.root)) is None:
             raise
-        terminal.note("warning: the project's files have mistakes now; the fleet that runs is asked", "")
+        terminal.note("warning: the project's files have mistakes now; the running fleet is asked", "")
         async with connect(there, token) as api:
             yield api
         return
@@ -105,7 +105,7 @@ async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[
     with ExitStack() as quiet:
 
         def starting() -> None:
-            terminal.note(f"no fleet of {one_line(project.name, 60)} runs: it is started for this one call")
+            terminal.note(f"no fleet of {one_line(project.name, 60)} runs: one is started for this call")
             quiet.enter_context(quietly(project))
 
         async with running_or_own(

@@ -135,7 +135,7 @@ def image_at(path: Path) -> Image:
         raise Fault(FaultType.CONFIG, f"{_shown(path)} is not a PNG, JPEG, GIF or WebP picture")
     if len(data) > MAX_IMAGE_BYTES:
         raise Fault(
-            FaultType.CONFIG, f"{_shown(path)} has more than {MAX_IMAGE_BYTES} bytes, the most that is taken"
+            FaultType.CONFIG, f"{_shown(path)} has more than {MAX_IMAGE_BYTES} bytes, the most for a picture"
         )
     image = Image(base64.b64encode(data).decode(), kind)
     check_images((image,), vision=True, model="")
@@ -148,7 +148,7 @@ def _stdin() -> str:
     except OSError as error:
         raise ChatExit(USAGE, f"stdin cannot be read: {_why(error)}") from None
     if len(data) > MAX_MESSAGE:
-        raise ChatExit(USAGE, f"stdin has more than {MAX_MESSAGE} bytes, the most that goes with one message")
+        raise ChatExit(USAGE, f"stdin has more than {MAX_MESSAGE} bytes, the most for one message")
     try:
         return data.decode().removesuffix("\n")
     except UnicodeDecodeError:

@@ -111,7 +111,7 @@ class ChatQuestions:
         """Read an answer until the fleet takes it. Raises Fault."""
         assert self._lines is not None
         if self._lines.discard():
-            self._terminal.note("(what was typed before the question is thrown away)", DIM)
+            self._terminal.note("(what you typed before the question is discarded)", DIM)
         id = str(question.get("id"))  # noqa: A001 - as above
         while True:
             try:

@@ -57,11 +57,11 @@ def connect(options: ConnectOptions, reach: FleetLocation) -> int:
 
     try:
         if options.client not in CLIENTS:
-            raise Wrong(f"--client {options.client[:40]}: there are {', '.join(CLIENTS)}")
+            raise Wrong(f"--client {options.client[:40]}: allowed: {', '.join(CLIENTS)}")
         if options.project and (options.agent or options.virtual):
             raise Wrong("--project is all agents of a project at one address: leave AGENT and --virtual out")
         if options.bridge and options.bridge not in _BRIDGES:
-            raise Wrong(f"--bridge {one_line(options.bridge, 40)}: there are {', '.join(_BRIDGES)}")
+            raise Wrong(f"--bridge {one_line(options.bridge, 40)}: allowed: {', '.join(_BRIDGES)}")
         if options.bridge and (options.agent or options.virtual or options.project):
             raise Wrong("--bridge is all agents at once: leave AGENT, --virtual and --project out")
         targets = _targets(options, reach)
@@ -77,7 +77,7 @@ def connect(options: ConnectOptions, reach: FleetLocation) -> int:
     for line in (f"{client.title}: {client.words(targets)[0]}", *client.words(targets)[1:]):
         complain(f"# {line}")
     if not (options.agent or options.virtual or options.project or options.bridge) and len(targets) > 1:
-        complain("# one entry in place of all these: pallas connect --bridge command, or --bridge url")
+        complain("# one entry instead of all these: pallas connect --bridge command, or --bridge url")
     return OK
 
 
@@ -121,7 +121,7 @@ def _of_project(
         auth = project.auth is not None and not project.auth.off
         return [ServerEntry(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
     if published is None:
-        complain("# no fleet of this project runs: addresses are those that it will have")
+        complain("# no fleet of this project runs: these are the addresses that it will have")
     if options.bridge:
         return [_bridge(options, base, project)]
     found: dict[str, ServerEntry] = {}

@@ -29,7 +29,7 @@ def check_alone(documents: Sequence[ResourceDocument], notes: Notes) -> dict[str
     for document in documents:
         first = seen.setdefault(document.title, document)
         if first is not document:
-            notes.error(document.where, document.title, f"is here twice, first at {first.where}")
+            notes.error(document.where, document.title, f"is given twice, first at {first.where}")
             continue
         try:
             check_name(document.kind, document.name)
@@ -63,7 +63,12 @@ def _warn_of_extras(document: ResourceDocument, at: str, params: Mapping[str, An
         near = did_you_mean(name, KEYS)
         if near and name != "extra" and "extra" in Params.read({name: params[name]}, strict=False).values:
             where = document.line_of(f"{at}.{name}")
-            notes.warn(where, f"spec.{at}.{name}", "is no parameter and goes to the provider as extra", near)
+            notes.warn(
+                where,
+                f"spec.{at}.{name}",
+                "is not a known parameter, and is sent to the provider as extra",
+                near,
+            )
 
 
 def references(kind: str, spec: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -210,9 +210,7 @@ def _json_ready(node: Node, key: str, notes: Notes) -> Any:
                 notes.error(where, key, "is not a JSON number", "quote it if it is meant as text")
                 return None
             if isinstance(value, bytes | set):
-                notes.error(
-                    where, key, "is a kind of value that is not taken", "write text, a list or a mapping"
-                )
+                notes.error(where, key, "is a value of another type", "write text, a list or a mapping")
                 return None
             return value
 

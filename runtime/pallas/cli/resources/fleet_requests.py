@@ -179,5 +179,5 @@ async def _with_client(
             from .offline_api import offline
 
             api = await stack.enter_async_context(offline(project, place))
-            complain(f"# no fleet of {project.name} runs: its ledger is asked; agents start with the fleet")
+            complain(f"# no fleet of {project.name} runs: this is from its ledger")
         return await work(api)

@@ -40,7 +40,7 @@ def _block(message: Mapping[str, Any]) -> str:
     if message.get("reason"):
         notes.append(one_line(str(message["reason"]), 200))
     if message.get("summary"):
-        notes.append("summary of what was said before")
+        notes.append("summary of earlier messages")
     shown = f"{role}  {when(message.get('createdAt'))}".rstrip() + (
         f"  [{': '.join(notes)}]" if notes else ""
     )

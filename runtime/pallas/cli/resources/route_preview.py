@@ -140,7 +140,7 @@ def _route_question(
             _published_only(name, each) for name, each in (live or {}).items() if name not in slugs
         ]
     if options.by and options.by not in get_args(RouteBy):
-        raise Wrong(f"--by {one_line(options.by, 40)}: there are {', '.join(get_args(RouteBy))}")
+        raise Wrong(f"--by {one_line(options.by, 40)}: allowed: {', '.join(get_args(RouteBy))}")
     if by == "model" and options.by != "model":
         notes.append(
             f"{options.router} asks {router.ask if router else ''}, which is not done here: --by model"
@@ -150,7 +150,9 @@ def _route_question(
     if options.by == "model" and not ask:
         raise Wrong("--by model needs --ask AGENT, or a --router that asks one")
     if live is None:
-        notes.append("no fleet of this project runs: how its agents are is not known, their files decide")
+        notes.append(
+            "no fleet of this project runs: the state of its agents is unknown, and only their files count"
+        )
     fallback = known.get(router.fallback) if router is not None else None
     way = cast("RouteBy", options.by or by)
     return _RouteQuestion(tuple(candidates), way, ask, fallback, live is not None, tuple(notes))

@@ -61,7 +61,7 @@ async def follow(
                 raise
             fault = refused
         except httpx2.TimeoutException as error:
-            text = f"nothing was heard of {origin} for {idle:.0f} s, not even a sign of life"
+            text = f"{origin} sent nothing for {idle:.0f} s, not even a heartbeat"
             raise Fault(FaultType.TIMEOUT, text) from error
         except httpx2.HTTPError as error:
             fault = lost(error, origin, connected=begun)
@@ -76,14 +76,14 @@ async def _tasks(answer: "httpx2.Response", origin: str) -> AsyncGenerator[dict[
 
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         await read_answer(answer)
-        raise Fault(FaultType.PROTOCOL, f"{origin} answered something that is not a stream")
+        raise Fault(FaultType.PROTOCOL, f"{origin} did not answer with a stream")
     async for message in httpx2.EventSource(answer, MAX_FRAME):
         if message.data == DONE:
             return
         try:
             chunk = codec.visible(codec.loads(message.data))
         except codec.Undecodable as error:
-            text = f"{origin} sent something that is not understood: {error}"
+            text = f"{origin} sent something that cannot be read: {error}"
             raise Fault(FaultType.PROTOCOL, text) from error
         if isinstance(chunk, dict) and isinstance(task := chunk.get("task"), dict):
             yield task
@@ -255,7 +255,7 @@ async def _task_id(api: "RestClient", task: str) -> str:
         return part(task)
     found = [each["id"] async for each in api.items("/tasks", most=1_000) if each["id"].startswith(task)]
     if len(found) > 1:
-        raise Wrong(f"{one_line(task, 40)}: {len(found)} tasks begin so; write more of it")
+        raise Wrong(f"{one_line(task, 40)}: {len(found)} tasks begin with that; write more of the id")
     return str(found[0]) if found else part(task)
 
 

@@ -95,7 +95,7 @@ class Relay:
             document = json.loads(line)
         except (ValueError, RecursionError):
             await self._wire.say(
-                error(None, PARSE_ERROR, "a line on stdin is no JSON; write one message a line")
+                error(None, PARSE_ERROR, "a line on stdin is not JSON; write one message a line")
             )
             return
         if not isinstance(document, dict) or document.get("jsonrpc") != "2.0":

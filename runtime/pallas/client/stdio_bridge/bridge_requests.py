@@ -161,7 +161,7 @@ class BridgeRequests:
         if not answer.is_success:
             found_fault = await refusal(answer, place.origin)
             raise Fault(found_fault.type, found_fault.message, data=found_fault.data)
-        raise Fault(FaultType.PROTOCOL, f"{place.origin} answered something that is no MCP")
+        raise Fault(FaultType.PROTOCOL, f"{place.origin} did not answer with MCP")
 
     def _refused(self, document: dict[str, Any], error_body: dict[str, Any], status: int) -> bytes:
         """Return the line for a protocol error; one that is a Fault of a fleet is reported as such."""

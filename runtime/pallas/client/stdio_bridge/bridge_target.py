@@ -106,11 +106,11 @@ async def _find(
         return
     name = one_line(project.name, 60)
     if await runs(place := place_of(project=project, environ={})):
-        tell(f"the fleet of {name} that runs at {place.origin} is spoken to")
+        tell(f"using the fleet of {name} at {place.origin}")
         target.at(place, "running")
         target.started.set()
     elif (shared := await _shared(project.root)) is not None:
-        tell(f"the fleet of {name} that another client started is spoken to")
+        tell(f"using the fleet of {name} that another client started")
         target.at(shared, "shared")
         target.started.set()
     else:
@@ -144,7 +144,7 @@ async def _own(
             start.cancel()
             await asyncio.wait({start})
             if others.done() and not asked.done():
-                tell("another client has started one meanwhile, which is spoken to")
+                tell("another client has started one in the meantime: using that")
                 target.at(others.result(), "shared")
                 target.started.set()
             return
@@ -214,7 +214,7 @@ def no_answer(target: BridgeTarget, fault: Fault) -> Fault:
     """Return the same Fault, with what to do when a running fleet no longer answers."""
     if target.whose == "own":
         return fault
-    text = f"{fault.message}: the fleet is not there (any more); start it again, or restart this bridge"
+    text = f"{fault.message}: the fleet does not answer (any more); start it again, or restart this bridge"
     return Fault(FaultType.TRANSPORT, text, data={**fault.data, "stage": "connect"})
 
 

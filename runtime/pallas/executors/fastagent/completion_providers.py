@@ -196,7 +196,7 @@ async def _let_go(llm: Any) -> None:
         if inspect.isawaitable(closed):
             await closed
     except Exception:
-        log.debug("a model could not be let go of", exc_info=True)
+        log.debug("a model could not be released", exc_info=True)
 
 
 def _place(url: str) -> str:

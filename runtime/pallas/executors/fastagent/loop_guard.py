@@ -30,12 +30,16 @@ _REPEATED: Final = (
     "{key} sets how often a call may repeat; 0 turns this off.]"
 )
 _CAPPED: Final = (
-    "[Stopped: the agent took {count} steps without coming to an end; what it has so far stands above. "
+    "[Stopped: the agent took {steps} without coming to an end; what it has so far is above. "
     "Send another message in this conversation to let it go on, or raise its {key}.]"
 )
 _IN_FILE: Final = ("loop_repeat_threshold in agents.yaml", "max_iterations in agents.yaml")
 _MADE: Final = ("loopRepeatThreshold", "maxIterations")
 """The keys of an agent that was made over the API."""
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" + "s" * (count != 1)
 
 
 def merged[T](
@@ -151,7 +155,7 @@ class LoopGuard:
             answer.stop_reason = LlmStopReason.END_TURN
         else:
             self._tell("iterations", "", runner.iteration)
-            text = _CAPPED.format(count=runner.iteration, key=self._cap_key)
+            text = _CAPPED.format(steps=_steps(runner.iteration), key=self._cap_key)
         _explain(runner.agent, answer, text)
 
     def _loop(self, runner: ToolRunner) -> _Loop:

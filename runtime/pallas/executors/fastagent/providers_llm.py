@@ -101,7 +101,7 @@ class Models:
                 if inspect.isawaitable(closed):
                     await closed
             except Exception:
-                log.debug("a model could not be let go of", exc_info=True)
+                log.debug("a model could not be released", exc_info=True)
 
     async def _made(self, spec: str) -> _Attached:
         options = self._home.options

@@ -17,7 +17,7 @@ from pallas.safe_text import one_line
 
 
 def filter_refusal(aggregator: Any, name: str) -> str:
-    """Return why the filter lets nobody call the server's tool that has this name; empty if it does."""
+    """Return why the filter allows no caller the server's tool that has this name; empty if it does."""
     target = aggregator.resolve_tool_name(name)
     if target.server_name is None:
         return ""

@@ -100,7 +100,7 @@ class ChildConnection[CallT: PendingCall](ABC):
         try:
             self.process.channel.send(encode_message(message))
         except ChannelBroken as error:
-            self.end(f"was ended, because it takes nothing any more ({error})")
+            self.end(f"was ended, because it no longer reads ({error})")
 
     async def wait_for_room(self) -> None:
         """Wait until the child has taken most of it."""

@@ -154,7 +154,7 @@ class RemoteConnection:
         finally:
             questions.end()
             self._questions = None
-        text = f"{self.auth.name}: it asks again and again ({_MAX_ROUNDS} times) before it answers"
+        text = f"{self.auth.name}: it asks repeatedly ({_MAX_ROUNDS} times) before it answers"
         raise Fault(FaultType.UPSTREAM, text)
 
     async def cause_of(self, error: Exception) -> BaseException:

@@ -233,7 +233,7 @@ class RemoteExecutor(Executor):
                 return await self._attempt(turn, emit)
             except Forgotten:
                 self._there.gone()
-                log.info("%s: %s forgot a conversation; it is told again", self._name, self._whom.url)
+                log.info("%s: %s forgot a conversation; it is sent again", self._name, self._whom.url)
         raise Fault(
             FaultType.UPSTREAM,
             f"{self._name}: {self._whom.url} forgets each conversation at once; is it one server, or several "

@@ -84,15 +84,15 @@ class PayloadClasses:
         """Add a class; by now the process may have described ``most``. Raises Undecodable."""
         self._times += 1
         if self._times > most or (key not in self._types and len(self._types) >= MAX_CLASSES):
-            raise Undecodable("it tells of too many classes")
+            raise Undecodable("it reports too many classes")
         if len(dumps(described)) > _MAX_CLASS_BYTES:
-            raise Undecodable("what it tells of a class is too long")
+            raise Undecodable("its report on a class is too long")
         try:
             found = PayloadType.from_json(visible(described))
         except PayloadFault as fault:
             raise Undecodable(f"what it tells of a class is none: {one_line(fault.message, 200)}") from None
         if found.key != key:
-            raise Undecodable("what it tells of a class is of another one")
+            raise Undecodable("its report on a class is on another one")
         self._types[key] = found
         return found
 
@@ -100,7 +100,7 @@ class PayloadClasses:
         """Return the class of that key. Raises Undecodable."""
         found = self._types.get(key)
         if found is None:
-            raise Undecodable("it sends a message of a class that it did not tell of")
+            raise Undecodable("it sends a message of a class that it did not report")
         return found
 
 

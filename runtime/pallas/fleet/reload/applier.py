@@ -224,7 +224,7 @@ class Applier:
             await agent.adopt(new, config)
 
     def _waits(self, name: str, need: str, why: frozenset[str], began: float) -> Reloaded:
-        text = f"not reloaded, since {need}, which it needs, could not be; the one before goes on"
+        text = f"not reloaded, since {need}, which it needs, could not be; the previous version still answers"
         return self._told_of(name, tuple(sorted(why)), began, text)
 
     def _told_of(

@@ -100,7 +100,7 @@ def _of_servers(before: AgentDigest, after: AgentDigest) -> Iterator[Change]:
                 diff=_json_diff(old, new) if old and new else "",
             )
         elif before.marks.get(f"server {name}") != after.marks.get(f"server {name}"):
-            yield Change("servers", "changed", name, after="a secret part of its settings is another one")
+            yield Change("servers", "changed", name, after="a secret part of its settings changed")
 
 
 def _of_tools(before: AgentDigest, after: AgentDigest) -> Iterator[Change]:
@@ -125,10 +125,10 @@ def _of_config(before: AgentDigest, after: AgentDigest) -> Iterator[Change]:
         if old != new:
             yield _line("config", name, _spoken(old), _spoken(new))
     if before.marks.get("auth") != after.marks.get("auth"):
-        yield Change("config", "changed", "auth", after="who may call it is another matter")
+        yield Change("config", "changed", "auth", after="another set of callers may use it")
     if before.marks.get("secrets") != after.marks.get("secrets"):
         name = "env" if "worker" in after.config.get("kind", "") else "headers"
-        yield Change("config", "changed", name, after="a secret part of it is another one")
+        yield Change("config", "changed", name, after="a secret part of it changed")
 
 
 def _tool(name: str, old: ToolDetail | None, new: ToolDetail | None) -> Change | None:

@@ -67,7 +67,7 @@ class Verifier:
             scopes = frozenset(known.scopes)
             return Verified(Principal(f"token:{known.name}", fingerprint(token), scopes), scopes)
         if not auth.issuers or token.count(".") != 2:
-            raise TokenRefused("nobody has such a token")
+            raise TokenRefused("no one has such a token")
         from .jwt import claims_of, scopes_of
 
         issuer, claims = await claims_of(token, auth.issuers.values(), self._key)

@@ -20,10 +20,10 @@ from .tool_schemas import DELEGATE
 
 NAME: Final = "bridge"
 _INSTRUCTIONS: Final = (
-    "One door to every agent of {fleet}. For a single piece of work call tasks_delegate. For a conversation "
-    "look with agents_discover who can do it and is ready, open a session with sessions_create, talk with "
-    "sessions_prompt and end with sessions_close. An error says in its JSON whether trying again helps "
-    "(data.retryable) and whether the session is still good (data.sessionValid)."
+    "One endpoint for every agent of {fleet}. For a single piece of work call tasks_delegate. For a "
+    "conversation look with agents_discover who can do it and is ready, open a session with sessions_create, "
+    "talk with sessions_prompt and end with sessions_close. An error says in its JSON whether trying again "
+    "helps (data.retryable) and whether the session is still good (data.sessionValid)."
 )
 
 

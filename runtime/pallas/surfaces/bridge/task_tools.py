@@ -55,7 +55,7 @@ DELEGATE_HANDLE: Final = DELEGATE._replace(
             "wait": {
                 "type": "boolean",
                 "default": True,
-                "description": "false: do not wait for the answer; the work goes on when you are gone.",
+                "description": "false: do not wait for the answer; the work continues without you.",
             },
         },
     },
@@ -71,7 +71,7 @@ TASK_STATUS: Final = ToolListing(
 TASK_RESULT: Final = ToolListing(
     "tasks_result",
     "Result of a task",
-    "What came of a task that was delegated with wait: false, as tasks_delegate answers it.",
+    "The outcome of a task that was delegated with wait: false, as tasks_delegate answers it.",
     _takes(
         taskId=_TASK,
         timeout={
@@ -113,7 +113,7 @@ def bridge_tools(tasks: "Callable[[], Tasks | None]") -> Sequence[Tool]:
         wait = min(given.seconds("timeout") or 0.0, RESULT_WAIT)
         found = await there().wait(given.text("taskId"), caller_of(context), wait)
         if not is_ended(found):
-            text = "the task is not over; ask tasks_status how far it is, or come again"
+            text = "the task is not over; ask tasks_status how far it is, or try again later"
             raise Fault(FaultType.TIMEOUT, text, data={"taskId": found.id, "status": found.status})
         if found.result is None:
             body = found.fault or {}

@@ -125,7 +125,7 @@ AgentMade = _body("AgentMade", _AGENT, "name")
 _VERSION: Final[dict[str, Any]] = {
     "version": _null(
         {"type": "integer", "minimum": 1},
-        "The version that you read: if there is another one by now, the change is refused (409).",
+        "The version that you read: if it has changed since, the change is refused (409).",
     )
 }
 AgentChange = _body("AgentChange", _AGENT | _VERSION)

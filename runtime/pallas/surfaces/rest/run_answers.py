@@ -25,7 +25,7 @@ from .route_table import principal_of
 from .run_recall import Recall
 from .run_replay import RunLog
 
-type IdempotencyKey = Annotated[str | None, Header(description="Do this once, however often sent")]
+type IdempotencyKey = Annotated[str | None, Header(description="Do this once, however often it is sent")]
 type LastEventId = Annotated[str | None, Header(description="Go on after this message")]
 RUN_ID: Final = "pallas-run-id"
 THREAD_ID: Final = "pallas-thread-id"
