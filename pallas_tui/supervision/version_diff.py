@@ -62,7 +62,7 @@ def _paragraphs(event: Reloaded, answers: int) -> Iterator[Paragraph]:
             yield from (("", _PLAIN), ("It does not differ from the previous version.", _DIM))
         return
     if failed:
-        yield from (("", _PLAIN), ("What would change" if held else "What would have changed", _STRONG))
+        yield from (("", _PLAIN), ("What would change" if held else "Changes of the failed edit", _STRONG))
     ranked = sorted(event.changes, key=lambda change: _ORDER.index(change.part))
     for part, changes in groupby(ranked, key=lambda change: change.part):
         yield "", _PLAIN

@@ -543,7 +543,7 @@ async def test_a_mirror_whose_file_was_rotated_away_goes_on_with_what_is_left(tm
     there.write_bytes(lines(0, 100))
     async with serving(log=there) as served, mirrored(served, here) as mirror:
         await until(lambda: here.exists() and here.read_bytes() == lines(0, 100))
-        mirror._at = ("1-1", 0)  # a file that is not there any more
+        mirror._at = ("1-1", 0)  # a file that no longer exists
         there.unlink()
         (tmp_path / "there.log.1").write_bytes(lines(200, 210))
         there.write_bytes(lines(210, 220))

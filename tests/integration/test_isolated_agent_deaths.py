@@ -212,7 +212,7 @@ def alive(pid: int) -> bool:
         ("exit", "ended with exit status 3"),
         ("leave", "ended with exit status 5"),
         ("kill", "ended by SIGKILL"),
-        ("babble", "was ended, because it sent what is no message"),
+        ("babble", "was ended, because it sent an invalid message"),
         ("hang up", "was ended, because it closed its channel"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is used of limits, as REST, the command line, metrics and MCP show it: the same sums everywhere."""
+"""The use of limits, as REST, the command line, metrics and MCP show it: the same sums everywhere."""
 
 import json
 from collections.abc import Iterator

@@ -117,7 +117,7 @@ async def test_ten_thousand_connections_opened_and_left_are_let_go_while_calls_a
             await answers_in_both_eras(fleet)
             await all_over(silent + begun)
             await answers_in_both_eras(fleet)
-        await fleet.logs("connections let go")
+        await fleet.logs("connections closed")
         process = psutil.Process(fleet.process.pid)
         await until(lambda: process.num_fds() < before + 50)
 

@@ -253,7 +253,7 @@ async def test_names_with_dots_and_underscores_are_reached_by_name_and_by_slug(t
 
 @both_eras
 async def test_agents_come_go_and_move_while_the_port_stays(tmp_path: Path, era: str) -> None:
-    # PI-5: what is not there any more is not answered, what is new is.
+    # PI-5: what no longer exists is not answered, what is new is.
     root = one_port(tmp_path, {"stays": None})
     own, other = free_ports(2)
     async with running(root) as fleet:

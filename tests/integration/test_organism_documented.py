@@ -31,7 +31,7 @@ async def test_the_documented_file_loads_unchanged_and_its_agent_uses_its_tools(
     assert await asyncio.to_thread(check, tmp_path, do_import=True) == 0
     out, err = capsys.readouterr()
     assert "ok: 6 agents" in out
-    assert "listeners[3].peers: web_search is a gateway, and what is sent to it is not delivered" in err
+    assert "listeners[3].peers: web_search is a gateway, and messages to it are not delivered" in err
     assert "error" not in err
     async with running(tmp_path) as fleet:
         url = next(each.url for each in fleet.agents if each.name == "researcher")

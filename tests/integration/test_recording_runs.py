@@ -149,7 +149,7 @@ async def test_a_run_that_goes_on_is_refused(fleet: Served) -> None:
         async with rest(fleet) as other:
             refused = await other.get(f"/runs/{run}/recording")
             assert refused.status_code == 409
-            assert "the run goes on; record it when it is over" in refused.text
+            assert "the run is not over; record it when it has ended" in refused.text
             await other.delete(f"/runs/{run}")
 
 

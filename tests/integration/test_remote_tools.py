@@ -44,7 +44,7 @@ async def test_a_tool_is_asked_in_either_era_and_told_what_was_said_before(era: 
         told = there.heard[-1]
         assert told.startswith("[Earlier in this conversation")
         assert "user: how are you\n\nassistant: how are you?" in told
-        assert told.endswith("[End of what was said earlier. The message now:]\n\nand now")
+        assert told.endswith("[End of the earlier messages. The new message:]\n\nand now")
         calls = [(each.server, each.tool, each.phase) for each in talk.heard(ToolEvent)]
         assert calls[:2] == [("desk", "look", "started"), ("desk", "look", "completed")]
         # Somebody else's conversation is told nothing of this one.

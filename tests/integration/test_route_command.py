@@ -113,7 +113,7 @@ async def test_without_a_fleet_what_is_declared_decides_and_that_is_said(
     [
         (["x", "--router", "nobody"], "nobody is not in agents.yaml; there are front, safe"),
         (["x", "--router", "coder"], "coder is not a router; there are front, safe"),
-        (["x", "--by", "luck"], "--by luck: there are capability, examples, model"),
+        (["x", "--by", "luck"], "--by luck: allowed: capability, examples, model"),
         (["x", "--by", "model"], "--by model needs --ask AGENT, or a --router that asks one"),
         ([" "], "the question is empty"),
     ],

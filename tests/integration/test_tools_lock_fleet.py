@@ -237,7 +237,7 @@ async def test_changes_and_findings_are_described_and_accepted(tmp_path: Path) -
         assert [str(each) for each in shop.lock.changes] == ["tool order changed (description)"]
         assert [each.rule for each in shop.lock.findings] == ["hide-from-user"]
         list_now(tmp_path, now({"tools": [{**ORDER, "description": EVIL}, STOCK]}))
-        with pytest.raises(Fault, match="lists something else by now"):  # not what was shown
+        with pytest.raises(Fault, match="now lists something else"):  # not what was shown
             await port.accept_tools("desk", "shop", shop.lock.digest)
         before = lock_path(tmp_path).read_text()
         (_, shop) = (await port.describe("desk")).servers

@@ -145,10 +145,11 @@ async def test_a_failed_version_shows_place_traceback_and_what_would_have_change
         await ready(app, pilot)
         fleet.say(failed("research", 4, INSTRUCTION))
         await pilot.press("f2", "C")
-        await until(lambda: "What would have changed" in screen_text(app), pilot)
+        await until(lambda: "Changes of the failed edit" in screen_text(app), pilot)
         shown = screen_text(app)
         places = [
-            shown.index(words) for words in ("line 12, in <module>", "What would have changed", "-Answer at")
+            shown.index(words)
+            for words in ("line 12, in <module>", "Changes of the failed edit", "-Answer at")
         ]
         assert places == sorted(places)
         assert "research v4 failed" in shown

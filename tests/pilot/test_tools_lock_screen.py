@@ -100,14 +100,14 @@ async def test_what_changed_is_marked_shown_word_by_word_and_accepted() -> None:
 @pytest.mark.slow
 async def test_a_refusal_of_the_fleet_is_shown() -> None:
     fleet = locked_fleet()
-    fleet.refusal = Fault(FaultType.CONFIG, "docs lists something else by now")
+    fleet.refusal = Fault(FaultType.CONFIG, "docs now lists something else")
     app = workbench(fleet)
     async with app.run_test(size=(120, 40)) as pilot:
         await tools_of(app, pilot)
         await pilot.press("a")
         await until(lambda: isinstance(app.screen, LockScreen), pilot)
         await pilot.press("y")
-        await until(lambda: "docs lists something else by now" in notices(app), pilot)
+        await until(lambda: "docs now lists something else" in notices(app), pilot)
         assert fleet.accepted == []
 
 

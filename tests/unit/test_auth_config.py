@@ -149,7 +149,7 @@ MISTAKES = [
     (issuer("public_key: keys/gone.pem"), "public_key: there is no such file"),
     (issuer("public_key: agents/jarvis.py"), "is no public key"),
     (issuer("public_key: keys/small.pem"), "is a key that cannot be used; allowed: RSA of 2048 bits"),
-    (issuer("public_key: keys/private.pem"), "is a private key: whoever has it can make tokens"),
+    (issuer("public_key: keys/private.pem"), "is a private key: anyone who has it can make tokens"),
     (issuer("public_key: keys/dev.pem, algorithms: [none]"), "algorithms: none means no signature"),
     (issuer("public_key: keys/dev.pem, algorithms: [HS256]"), "takes the public key for a shared secret"),
     (issuer("public_key: keys/dev.pem, algorithms: [RS256]"), "does not fit the public key; allowed: EdDSA"),

@@ -161,9 +161,9 @@ def test_a_name_in_both_files_is_a_mistake_that_tells_both_places(folder: Folder
     extra = "max_concurrent_handlers: 3\nllm: {strategy: failover}\n"
     listener = SMALL.replace("greeter.friend", "greeter-x")
     assert folder.write("organism.yaml", extra + listener).lines() == [
-        "organism.yaml:1: max_concurrent_handlers: is said in agents.yaml:4 as well, by messages:; keep"
+        "organism.yaml:1: max_concurrent_handlers: is also set in agents.yaml:4, by messages:; keep"
         " one of them",
-        "organism.yaml:2: llm: is said in agents.yaml:3 as well, by llm:; keep one of them",
+        "organism.yaml:2: llm: is also set in agents.yaml:3, by llm:; keep one of them",
         "organism.yaml:3: organism.name: is not used; agents.yaml says it",
         "organism.yaml:5: listeners[0]: greeter is the name of agents.greeter (agents.yaml:6) too; give one"
         " another name",
@@ -311,7 +311,7 @@ def test_broadcast_listeners_of_one_name_take_the_same_message(folder: Folder) -
 
 
 WARNINGS = [
-    ("thread_scheduling: depth-first", "thread_scheduling: depth-first is not used; messages are taken in"),
+    ("thread_scheduling: depth-first", "thread_scheduling: depth-first is not used; messages are handled in"),
     (
         'backend: {type: redis, redis_url: "redis://me:pw@x", redis_ttl: 3}',
         "backend.type: is not used; what is",
@@ -376,7 +376,7 @@ def test_a_gateway_among_peers_is_a_warning_and_no_peer(folder: Folder) -> None:
     assert project.agents["greeter"].peers == ("greeter.friend",)
     assert [str(each) for each in project.warnings] == [
         "organism.yaml:1: gateways: is not used; agents of another fleet are `kind: remote` in agents.yaml",
-        "organism.yaml:8: listeners[0].peers: web_search is a gateway, and what is sent to it is not"
+        "organism.yaml:8: listeners[0].peers: web_search is a gateway, and messages to it are not"
         " delivered; for an agent elsewhere write web_search into agents.yaml, `kind: remote`",
     ]
     folder.agents(

@@ -252,7 +252,7 @@ async def test_what_does_not_fit_is_told_to_its_sender_alone() -> None:
 
     world = World(Handler("sends", sends, peers=["buyer"]), Handler("buyer", echo, takes=Order))
     assert (await world.send("sends", Ask("class"))).text == (
-        "validation True: Loud is not what is taken here; it takes Order"
+        "validation True: Loud is not accepted here; it takes Order"
     )
     wrong = (await world.send("sends", Ask("field"))).text
     assert wrong.startswith("validation True: Order.what")

@@ -78,7 +78,7 @@ KINDS = "allowed: agents, llms, secrets, projects, threads; did you mean agents"
         (f"{TO}, allw: [run:agents]", "].allw: unknown key; allowed: to, allow; did you mean allow"),
         (f"{TO}, allow: [runs:agents]", f"].allow: runs:agents: there is no verb runs; {VERBS}"),
         (f"{TO}, allow: [run:agent:reviewer]", f"there is no kind agent; {KINDS}"),
-        (f"{TO}, allow: [run:llms]", "nobody is asked for that; with llms allowed: view, create,"),
+        (f"{TO}, allow: [run:llms]", "no request needs that; with llms allowed: view, create,"),
         (f"{TO}, allow: [run]", "run is not a whole grant; write VERB:KIND or VERB:KIND:NAME"),
         (f"{TO}, allow: ['run:agents:']", "run:agents: is not a whole grant"),
         (f"{TO}, allow: ['run:agents:rev*']", "* stands for a whole name"),

@@ -201,7 +201,7 @@ async def test_what_a_run_led_to_and_is_not_stored_is_missing(ledger: Ledger, tm
     recording = await record_run(kernel, ledger, project, run)
     assert [each.id for each in recording.runs] == [run, "r-stored"]
     assert recording.missing == (
-        "run r-runs of runs: it goes on, or is not stored yet",
+        "run r-runs of runs: it is not over, or is not stored yet",
         "run r-stored of stored: its question",
         f"run {run} of echo: the run of gone in step 1",
     )

@@ -134,7 +134,7 @@ class _Build:
         def value(ref: SecretRef) -> str:
             secret = self._by_name.get(ref.name)
             if secret is None:
-                text = f"{user} needs secret {ref.name}, which is not there; create it"
+                text = f"{user} needs secret {ref.name}, which does not exist; create it"
                 raise Fault(FaultType.CONFIG, text)
             return self._value(secret, ref.key, user)
 

@@ -241,7 +241,7 @@ app.add_typer(creations, name="create", help="Create an agent, an LLM, a secret 
 app.add_typer(
     tasks,
     name="tasks",
-    help="List, show, cancel and follow tasks: work that goes on after the call that began it.",
+    help="List, show, cancel and follow tasks: work that continues after the call that began it.",
 )
 
 

@@ -254,7 +254,7 @@ def test(
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="The patterns are whole names of tests.")] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask models and tools for real, in place of the recordings.")
+        bool, typer.Option("--live", help="Ask models and tools for real, instead of the recordings.")
     ] = False,
     repeat: Annotated[
         int, typer.Option(min=1, max=1_000, metavar="N", help="With --live: run each test so often.")

@@ -340,7 +340,7 @@ def _expires(section: Section) -> float | None:
         )
         return None
     if moment.timestamp() <= time():
-        section.warn("expires", "is in the past: this token is refused", "make another one, or remove it")
+        section.warn("expires", "is in the past: this token is refused", "make a new one, or remove it")
     return moment.timestamp()
 
 

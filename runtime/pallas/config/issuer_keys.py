@@ -116,7 +116,7 @@ def read_public_key(section: Section, root: Path, text: str | None) -> tuple[str
     if b"PRIVATE KEY" in raw:
         section.error(
             "public_key",
-            "is a private key: whoever has it can make tokens",
+            "is a private key: anyone who has it can make tokens",
             "name the public one here and keep that one elsewhere",
             "`openssl pkey -in PRIVATE.pem -pubout` prints it",
         )

@@ -71,8 +71,8 @@ class ListenerEntry(FileModel):
         str,
         TextRule(object_problem),
         MissingHint(
-            "required, for example `handler: my.code.handle_greeting`; what is a prompt and a model alone is "
-            "an agent of agents.yaml, kind llm"
+            "required, for example `handler: my.code.handle_greeting`; an agent that is only a prompt and a "
+            "model is one of kind llm in agents.yaml"
         ),
     ]
     """The function that answers: ``module.name``."""

@@ -33,7 +33,7 @@ def host_problem(text: str) -> str | None:
     if _is_address(text, 6):
         return f"is an IPv6 address without brackets; write [{text}]"
     if ":" in text:
-        return "holds a port; ports stand at registry_port and at each agent"
+        return "holds a port; ports belong to registry_port and to each agent"
     if len(text) > 253 or not _LABELS.fullmatch(text):
         return "is not a host name; allowed: a name such as my-host.example.com, or an IP address"
     return None

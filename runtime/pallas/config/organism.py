@@ -230,7 +230,7 @@ def _look_at_unused(given: _Shared) -> None:
         section.warn(
             "thread_scheduling",
             "depth-first is not used",
-            "messages are taken in the order in which they come",
+            "messages are handled in the order in which they arrive",
         )
 
 

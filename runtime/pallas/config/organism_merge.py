@@ -50,7 +50,7 @@ def _without_gateways(draft: Draft, gateways: frozenset[str], notes: Notes) -> D
         notes.warn(
             where,
             f"{draft.path}.peers",
-            f"{peer} is a gateway, and what is sent to it is not delivered",
+            f"{peer} is a gateway, and messages to it are not delivered",
             f"for an agent elsewhere write {peer} into agents.yaml, `kind: remote`",
         )
     if len(known_peers) == len(draft.peers):
@@ -105,6 +105,6 @@ def _both(top: Section, organism: Organism, key: str, theirs: str) -> None:
     top.notes.error(
         organism.where(theirs),
         theirs,
-        f"is said in {top.place(key)} as well, by {key}:",
+        f"is also set in {top.place(key)}, by {key}:",
         "keep one of them",
     )

@@ -149,7 +149,7 @@ def _wrong(text: str, verb: str, resource: str, name: str) -> tuple[str, ...]:
     if resource != ANY and resource not in VERBS_OF:
         return f"{text}: there is no kind {resource}", allowed(VERBS_OF), did_you_mean(resource, VERBS_OF)
     if resource != ANY and verb not in (ANY, *VERBS_OF[resource]):
-        return f"{text}: nobody is asked for that", f"with {resource} {allowed(VERBS_OF[resource])}"
+        return f"{text}: no request needs that", f"with {resource} {allowed(VERBS_OF[resource])}"
     if ANY in name and name != ANY:
         return f"{text}: * stands for a whole name, not for a part of one", _GRANTS
     if resource == ANY and name not in ("", ANY):

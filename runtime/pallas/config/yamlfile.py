@@ -26,7 +26,7 @@ _ADVICE: Final = {
     "found unexpected end of stream": "a quote is opened and not closed",
     "expected <block end>": "check the indentation of this line against the lines above it",
     "cannot start any token": "quote a text that begins with this character",
-    "found unknown escape character": "use single quotes where a backslash stands for itself",
+    "found unknown escape character": "use single quotes where a backslash means itself",
 }
 
 _KINDS: Final = {

@@ -15,7 +15,7 @@ from .base import ExecutorTurn, People
 log = logging.getLogger("pallas.audit")
 
 _STRICTNESS: Final[Sequence[ToolAction]] = ("allow", "ask", "deny")
-_NO_REPEAT: Final = "Do not repeat it; go on without it, or say why you cannot."
+_NO_REPEAT: Final = "Do not repeat it; continue without it, or say why you cannot."
 
 
 class CallGate:
@@ -142,7 +142,7 @@ async def check_repeatable(turn: ExecutorTurn) -> None:
     if not question.is_accepted:
         raise Fault(
             FaultType.UPSTREAM,
-            "the fleet was stopped in the middle of this turn, and nobody allowed that it begins again; "
+            "the fleet was stopped in the middle of this turn, and no person allowed it to begin again; "
             "look at what it did, then send another message",
         )
 
@@ -154,9 +154,7 @@ def refused_by(question: Question) -> str:
     name = one_line(question.tool, 100)
     if question.state == "expired":
         waited = question.expires_at - question.asked_at
-        return (
-            f"{name} was not called: nobody answered within {_time(waited)} whether it may be. {_NO_REPEAT}"
-        )
+        return f"{name} was not called: no person answered within {_time(waited)}. {_NO_REPEAT}"
     if question.action == "decline":
         return f"A person declined this call of {name}, so it was not made. {_NO_REPEAT}"
     return f"{name} was not called: the question whether it may be was dismissed. {_NO_REPEAT}"

@@ -337,7 +337,9 @@ class DynamicAgents:
     def _fail(self, name: str, reason: str, cause: BaseException | None = None) -> None:
         text = one_line(redact_text(reason), 300)
         self._problems[name] = text
-        log.error("%s: it is not what was asked for: %s", name, text, exc_info=cause, extra={"agent": name})
+        log.error(
+            "%s: it differs from what was requested: %s", name, text, exc_info=cause, extra={"agent": name}
+        )
         self._context.hub.publish(Notice(level="error", text=one_line(f"{name}: {text}", 500), agent=name))
 
     def _own_declaring(self, catalog: "Catalog") -> None:

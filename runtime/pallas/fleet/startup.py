@@ -81,7 +81,7 @@ def _open_access_notices(inbound: Inbound, bind: str, agents: Sequence[str]) -> 
         tokens = "; dev: true under auth: asks here as well"
         yield Notice(
             level="info",
-            text="pallas dev on loopback asks nobody for tokens"
+            text="pallas dev on loopback asks no caller for a token"
             + (grants if inbound.grants.off_here else tokens),
         )
     anyone = inbound.grants.may_run

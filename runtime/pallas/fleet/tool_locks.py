@@ -86,7 +86,7 @@ class ToolLocks:
         if live.problem:
             raise Fault(FaultType.CONFIG, f"{one_line(server, 80)} cannot be locked: {live.problem}")
         if live.surface.digest != digest:
-            text = f"{one_line(server, 80)} lists something else by now; look at it again and accept that"
+            text = f"{one_line(server, 80)} now lists something else; look at it again and accept that"
             raise Fault(FaultType.CONFIG, text)
         root = agent.project.root
 

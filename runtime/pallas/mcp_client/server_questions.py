@@ -98,7 +98,7 @@ def _form_of(params: Any) -> tuple[str, Mapping[str, Any]]:
     if params.mode != "url":
         return message, params.requested_schema or NO_FIELDS
     if not (url := _shown_url(str(params.url))):
-        raise Fault(FaultType.PROTOCOL, "its address is none of http or https that can be shown")
+        raise Fault(FaultType.PROTOCOL, "its address is not one of http or https that can be shown")
     # It is shown and never opened: the person decides.
     return f"{message}\n{url}\nOpen it yourself if you trust it, and accept when you are done.", NO_FIELDS
 

@@ -84,8 +84,8 @@ class MessageTask:
         self.timer = None
         if not self._freed:
             log.warning(
-                "%s: a message goes on though it was cancelled; catch asyncio.CancelledError only to clean "
-                "up, and raise it again",
+                "%s: a message is still handled though it was cancelled; catch asyncio.CancelledError only "
+                "to clean up, and raise it again",
                 self.agent,
                 extra={"agent": self.agent},
             )

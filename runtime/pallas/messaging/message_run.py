@@ -162,7 +162,7 @@ class MessageRun:
             try:
                 endpoint.ended(frame.id)
             except Exception:
-                log.exception("%s: its scratch storage is not gone", frame.agent)
+                log.exception("%s: its scratch storage could not be deleted", frame.agent)
         self._say(self.telling.frame, frame, phase)
         self._firsts.pop(frame, None)
         del self.state.frames[frame.agent, frame.id]
@@ -364,7 +364,7 @@ class MessageRun:
             if each.name == frame.agent:
                 frame.endpoints = (*frame.endpoints, each)
                 return each
-        raise Fault(FaultType.TRANSPORT, f"{frame.agent} is not there any more")
+        raise Fault(FaultType.TRANSPORT, f"{frame.agent} no longer exists")
 
     def _delivery(self, frame: HandlerFrame, endpoint: HandlerEndpoint, passing: Passing) -> Delivery:
         usage = self.state.usage.of(endpoint, self.state.peers)

@@ -27,7 +27,7 @@ def fit(endpoint: HandlerEndpoint, payload: Payload, limit: int) -> Payload:
         return request.adopt(payload.element)
     if payload.key == _TEXT:
         return read_text(request, text_of(payload), limit=limit)[0]
-    raise PayloadFault(f"{payload.name} is not what is taken here; it takes {request.name}")
+    raise PayloadFault(f"{payload.name} is not accepted here; it takes {request.name}")
 
 
 def text_of(payload: Payload) -> str:

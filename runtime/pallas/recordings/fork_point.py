@@ -56,7 +56,7 @@ def forked_request(
     if first.params_lost:
         raise _wrong(
             "step",
-            f"the parameters of run {first.id} were too large to be recorded, and a run that goes on would "
+            f"the parameters of run {first.id} were too large to be recorded, and a run that continues would "
             "ask without them: send its question again, with its parameters",
         )
     if message is not None and first.params.get("messages") is not None:

@@ -102,7 +102,7 @@ def _row(where: str, value: Any) -> _Row:
         raise _wrong(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
     calls = _calls(f"{where}.tool_calls", _either(value, "tool_calls", "toolCalls"))
     if calls and role != "assistant":
-        raise _wrong(f"{where}.tool_calls", "stands in a message of the assistant only")
+        raise _wrong(f"{where}.tool_calls", "belongs into a message of the assistant only")
     content = value.get("content")
     if content is None and not (role == "assistant" and calls):
         raise _wrong(f"{where}.content", "is missing")

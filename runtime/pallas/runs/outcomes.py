@@ -113,7 +113,7 @@ def check_fork(request: RunRequest, executor: Executor) -> None:
     if request.fork is not None and request.fork.said and not executor.info.continues:
         raise Fault(
             FaultType.PROTOCOL,
-            f"step: {request.agent} cannot go on in the middle of a run; ask it the whole question again "
+            f"step: {request.agent} cannot continue in the middle of a run; ask it the whole question again "
             "(step 1)",
             data={"key": "step"},
         )

@@ -56,7 +56,7 @@ async def record_run(
         await kernel.recorder.settle()  # the runs that it led to ended a moment before it
     run = await ledger.runs.find(run_id)
     if kernel.in_flight.get(run_id) is not None or (run is not None and run.status == "running"):
-        raise refusals.conflict("the run goes on; record it when it is over", key="run")
+        raise refusals.conflict("the run is not over; record it when it has ended", key="run")
     if kernel.recorder is not None and kernel.recorder.owes(run_id):
         raise refusals.conflict("the run is not stored yet; record it in a moment", key="run")
     if run is None:
@@ -103,7 +103,7 @@ class _Gathering:
             self._check(run)
             recorder = self._kernel.recorder
             if run.status == "running" or (recorder is not None and recorder.owes(run.id)):
-                self._missing.append(f"run {run.id} of {run.agent}: it goes on, or is not stored yet")
+                self._missing.append(f"run {run.id} of {run.agent}: it is not over, or is not stored yet")
             else:
                 found.append(await self._recorded(run, above.id, steps[run.parent_span]))
         known = {run.parent_span for run in runs}

@@ -254,7 +254,7 @@ class TurnWriter:
                 self.part = await self._stored(self._waiting[0])
             except Exception as error:
                 # The end of the turn writes all of it once more.
-                log.warning("run %s: what was said could not be kept", self._record.id, exc_info=error)
+                log.warning("run %s: its messages could not be stored", self._record.id, exc_info=error)
                 self._lost = error if isinstance(error, Fault) else Fault(FaultType.INTERNAL, _NOT_KEPT)
                 self._waiting.clear()
                 return

@@ -68,7 +68,7 @@ _PARAMS: Final[Mapping[str, dict[str, Any]]] = {
     "messages": {
         "type": "array",
         "items": {"type": "object"},
-        "description": "A whole conversation, in place of message and of the thread's messages.",
+        "description": "A whole conversation, instead of message and of the thread's messages.",
     },
     "model": {"type": "string", "description": "The name of another model of the provider."},
     "extra": {"type": "object", "description": "Further parameters of the provider."},
@@ -80,7 +80,7 @@ CHAT_SCHEMA: Final[dict[str, Any]] = {
         "message": {"type": "string", "description": "What to say to the agent."},
         THREAD_ID: {
             "type": "string",
-            "description": "The thread of an earlier answer, to go on with it. Without it a new one begins.",
+            "description": "The thread of an earlier answer, to continue it. Without it a new one begins.",
         },
         "images": IMAGES_SCHEMA,
         # null clears what the agent has as its own default.

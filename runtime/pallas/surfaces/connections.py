@@ -437,7 +437,7 @@ class ConnectionLimits:
         self._let_go[reason] += count
         if monotonic() - self._told >= _TELL_EVERY:
             reasons = ", ".join(f"{many} for {why}" for why, many in self._let_go.items())
-            log.warning("connections let go: %s; %d of at most %d are left", reasons, self.count, self.limit)
+            log.warning("connections closed: %s; %d of at most %d are left", reasons, self.count, self.limit)
             self._told = monotonic()
             self._let_go.clear()
 

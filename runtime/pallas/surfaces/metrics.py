@@ -78,7 +78,7 @@ class LlmMetrics:
         self._requests = counter("requests", "Questions of handlers that ended", "backend", "outcome")
         self._tokens = counter("tokens", "Tokens of handlers' questions", "backend", "direction")
         self._failovers = counter(
-            "failovers", "Questions that a backend was asked in place of one that failed", "backend"
+            "failovers", "Questions that a backend was asked instead of one that failed", "backend"
         )
         self._waits = Histogram(
             "pallas_llm_wait_seconds",

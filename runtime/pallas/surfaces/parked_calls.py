@@ -209,7 +209,7 @@ def _result(record: TaskRecord) -> Result:
     if record.result is not None:
         return CallToolResult.model_validate(record.result)
     fault = record.fault or {}
-    raise Fault(FaultType.UPSTREAM, str(fault.get("error") or "the call did not come to an end"))
+    raise Fault(FaultType.UPSTREAM, str(fault.get("error") or "the call did not end"))
 
 
 def _answered() -> tuple[str | None, Mapping[str, Any]]:

@@ -169,7 +169,9 @@ class TasksExtension(ServerExtension):
     async def _found(self, tasks: "Tasks", task_id: str, principal: Principal) -> TaskRecord:
         found = await _as_error(tasks.find(task_id, principal))
         if self._agent and found.agent != self._agent:
-            raise MCPError(code=INVALID_PARAMS, message=f"task not found: {self._agent} has none of that id")
+            raise MCPError(
+                code=INVALID_PARAMS, message=f"task not found: {self._agent} has no task with that id"
+            )
         return found
 
 

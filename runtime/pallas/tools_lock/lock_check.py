@@ -28,7 +28,7 @@ _REFUSED: Final = re.compile(r"HTTP 40[13]\b")
 class CheckedServer:
     """A server of the project: as it is now, and compared with the lock.
 
-    ``found`` is None if it could not be looked at (``compared.problem`` says why) or is not there any more.
+    ``found`` is None if it could not be looked at (``compared.problem`` says why) or no longer exists.
     """
 
     name: str

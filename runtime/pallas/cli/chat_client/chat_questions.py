@@ -194,7 +194,7 @@ def _said(ended: Mapping[str, Any]) -> str:
 def _outcome(chunk: Mapping[str, Any]) -> str:
     reason = chunk.get("reason")
     if reason:
-        return "nobody answered in time" if reason == "expired" else "the question was withdrawn"
+        return "there was no answer in time" if reason == "expired" else "the question was withdrawn"
     words = {"accept": "accepted", "decline": "refused"}
     by = one_line(str(chunk.get("by") or ""), 100)
     return words.get(str(chunk.get("action")), "cancelled") + (f" by {by}" if by else "")

@@ -108,7 +108,7 @@ def check_together(
 
 def _missing(document: ResourceDocument, key: str) -> str:
     if document.kind == "secret" and document.has("keys"):
-        return "is not there, and a secret is shown without its values; write spec.data: {KEY: value}"
+        return "does not exist yet, and a secret is listed without its values; write spec.data: {KEY: value}"
     return f"is new and needs spec.{key}"
 
 

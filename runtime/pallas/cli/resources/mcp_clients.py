@@ -146,7 +146,7 @@ def _desktop(targets: Sequence[ServerEntry]) -> list[str]:
         "restart Claude Desktop"
         if all(target.command for target in targets)
         else "needs Node.js: it starts mcp-remote with npx; restart Claude Desktop",
-        token=f"put the token in place of ${{{TOKEN}}}: Claude Desktop fills in no variables",
+        token=f"replace ${{{TOKEN}}} by the token: Claude Desktop fills in no variables",
     )(targets)
 
 
@@ -168,7 +168,7 @@ def _inspector(targets: Sequence[ServerEntry]) -> list[str]:
     return _said(
         "goes into a file of its own, then: npx @modelcontextprotocol/inspector --config FILE"
         + (f" --server {targets[0].key}" if len(targets) == 1 else ""),
-        token=f"put the token in place of ${{{TOKEN}}} in the inspector, not into a file that others see",
+        token=f"replace ${{{TOKEN}}} by the token in the inspector, not into a file that others see",
     )(targets)
 
 
@@ -178,7 +178,7 @@ CLIENTS: Final[Mapping[str, McpClientFormat]] = {
         _servers(_http(f"${{{TOKEN}}}")),
         _said(
             "the usual form; --client NAME prints that of a certain program",
-            token=f"put the token in place of ${{{TOKEN}}} where the client fills in no variables",
+            token=f"replace ${{{TOKEN}}} by the token where the client fills in no variables",
         ),
     ),
     "claude-desktop": McpClientFormat("Claude Desktop", _servers(_bridged), _desktop),

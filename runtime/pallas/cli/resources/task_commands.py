@@ -182,7 +182,7 @@ def attach(task: str, output: str, reach: FleetLocation) -> int:
                         complain(line)
                         detail = line
         except asyncio.CancelledError:
-            complain(f"the task goes on: pallas tasks attach {which}")
+            complain(f"the task continues: pallas tasks attach {which}")
             raise
         return _ended(body, output)
 

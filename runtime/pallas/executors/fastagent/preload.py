@@ -26,7 +26,7 @@ def preload(project: Project, agent: AgentConfig) -> None:
             try:
                 importlib.import_module(name)
             except BaseException as error:  # a library may even exit
-                log.debug("%s cannot be imported beforehand (%s)", name, type(error).__name__)
+                log.debug("%s cannot be imported in advance (%s)", name, type(error).__name__)
 
 
 def files_of(project: Project, agent: AgentConfig) -> tuple[Path, ...]:

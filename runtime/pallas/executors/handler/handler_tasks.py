@@ -41,8 +41,8 @@ class HandlerTasks:
         await asyncio.wait({task}, timeout=GRACE)
         if not task.done():
             log.warning(
-                "%s: %s goes on though it was cancelled; catch asyncio.CancelledError only to clean up, and "
-                "raise it again",
+                "%s: %s continues though it was cancelled; catch asyncio.CancelledError only to clean up, "
+                "and raise it again",
                 self._agent,
                 what,
                 extra={"agent": self._agent},

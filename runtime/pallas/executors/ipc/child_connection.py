@@ -231,10 +231,10 @@ class ChildConnection[CallT: PendingCall](ABC):
                 self.end("was ended, because it closed its channel", broke_protocol=True)
         except (ChannelBroken, Undecodable, RecursionError) as error:
             why = "too deep" if isinstance(error, RecursionError) else one_line(str(error))
-            self.end(f"was ended, because it sent what is no message ({why})", broke_protocol=True)
+            self.end(f"was ended, because it sent an invalid message ({why})", broke_protocol=True)
         except Exception:
-            log.exception("%s: what its process said could not be used", self.name)
-            self.end("was ended, because what it said could not be used")
+            log.exception("%s: a message of its process could not be used", self.name)
+            self.end("was ended, because its message could not be used")
 
     def _handle(self, message: Any) -> None:
         match message:

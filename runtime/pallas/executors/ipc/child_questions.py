@@ -125,4 +125,4 @@ class QuestionsToFleet:
 
 
 def _fleet_is_gone() -> Fault:
-    return Fault(FaultType.TRANSPORT, "the fleet is gone; it cannot be asked")
+    return Fault(FaultType.TRANSPORT, "the fleet has ended; it cannot be asked")

@@ -26,7 +26,7 @@ _ROW: Final = 80
 _HOPS: Final = "pallas-hops"
 
 _OPENING: Final = "[Earlier in this conversation, oldest first. It is context: answer only what follows it.]"
-_CLOSING: Final = "[End of what was said earlier. The message now:]"
+_CLOSING: Final = "[End of the earlier messages. The new message:]"
 
 
 class CallArguments(NamedTuple):
@@ -127,7 +127,7 @@ def _with_block(history: Sequence[Message], text: str) -> str:
         line = f"{message.role}: {message.text}"
         room -= len(line)
         if room < 0:
-            lines.append("(What was said before this is left out: it is too long.)")
+            lines.append("(Earlier messages are left out: they are too long.)")
             break
         lines.append(line)
     if not lines:

@@ -162,10 +162,10 @@ def _chosen(offers: Sequence[OfferedTool]) -> OfferedTool:
         if len(found) == 1:
             return found[0]
     if talks:
-        problem = f"several of its tools could be the one to talk to: {_tools(talks)}; set tool"
+        problem = f"several of its tools could take the message: {_tools(talks)}; set tool"
     else:
         problem = (
-            f"none of its tools is one to talk to: {_tools(offers)}; set tool and argument, "
+            f"none of its tools takes a message: {_tools(offers)}; set tool and argument, "
             "the argument that takes the text"
         )
     raise Fault(FaultType.CONFIG, problem)

@@ -163,7 +163,7 @@ class Replay:
 
 def miss_fault(why: str, side: str) -> Fault:
     """The Fault for a request that was not recorded; ``side`` is the option with which the replay goes on."""
-    text = f"replay: {why}; go on with {side}, or record the run again"
+    text = f"replay: {why}; use {side}, or record the run again"
     return Fault(FaultType.CONFIG, text, data={MISS: True})
 
 

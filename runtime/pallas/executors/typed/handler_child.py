@@ -188,7 +188,7 @@ class ChildHost(InProcessHost):
                 return PayloadType.of(known).parse(xml, limit=most)
             except PayloadFault as fault:  # another version of the class
                 if known is self._loaded.kind:
-                    text = f"{request.tag} was changed meanwhile: {fault.message}"
+                    text = f"{request.tag} was changed in the meantime: {fault.message}"
                     raise Fault(FaultType.TRANSPORT, text) from None
         # As text in an element of its own it is longer: "<" becomes "&lt;".
         return PayloadType.of(Document).pack(Document(request.tag, request.xml), limit=8 * most)

@@ -90,9 +90,9 @@ class PayloadClasses:
         try:
             found = PayloadType.from_json(visible(described))
         except PayloadFault as fault:
-            raise Undecodable(f"what it tells of a class is none: {one_line(fault.message, 200)}") from None
+            raise Undecodable(f"its report on a class is invalid: {one_line(fault.message, 200)}") from None
         if found.key != key:
-            raise Undecodable("its report on a class is on another one")
+            raise Undecodable("its report is on another class")
         self._types[key] = found
         return found
 

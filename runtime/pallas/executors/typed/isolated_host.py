@@ -261,9 +261,9 @@ class IsolatedHost:
             found = connection.classes.get(returned.key)
             xml = returned.xml.encode()
         except (Undecodable, UnicodeEncodeError) as error:
-            why = f"was ended, because it sent what is no message ({one_line(str(error))})"
+            why = f"was ended, because it sent an invalid message ({one_line(str(error))})"
             connection.end(why, broke_protocol=True)
-            raise Fault(FaultType.PROTOCOL, "its process sent what is no message") from None
+            raise Fault(FaultType.PROTOCOL, "its process sent an invalid message") from None
         return returned.to, found.parse(xml, limit=self._project.messages.bytes)
 
     def _failure(self, failed: HandlerFailed) -> Fault | InvalidReply:

@@ -49,7 +49,7 @@ def bind_payload(payload: Payload, loaded: LoadedHandler) -> Any:
         except PayloadFault as fault:  # another version of the class
             if known is loaded.kind:
                 raise Fault(
-                    FaultType.TRANSPORT, f"{payload.name} was changed meanwhile: {fault.message}"
+                    FaultType.TRANSPORT, f"{payload.name} was changed in the meantime: {fault.message}"
                 ) from None
     sender = _sent.get(id(payload.type))
     if sender is not None and key_of(sender) == payload.key:

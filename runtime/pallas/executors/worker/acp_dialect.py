@@ -210,7 +210,9 @@ class AcpDialect:
                 if question is None:
                     return _outcome(None)
                 how = "allow" if question.is_accepted else "reject"
-                why = "a person declined it" if question.state == "answered" else "nobody answered in time"
+                why = (
+                    "a person declined it" if question.state == "answered" else "there was no answer in time"
+                )
                 if how == "allow" and not question.always:
                     kinds = ("allow_once",)
         if how == "allow":

@@ -248,7 +248,7 @@ class JsonRpcPeer:
         elif not ("result" in message or "error" in message):
             self._garbage("wrote a line that is no JSON-RPC message", line)
         elif not self._answered(number, message):
-            self._garbage("answered a call that nobody made", line)
+            self._garbage("answered a call that was not made", line)
 
     def _incoming(self, method: str, params: Mapping[str, Any], number: Any) -> None:
         try:

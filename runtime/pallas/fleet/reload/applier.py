@@ -257,7 +257,7 @@ class Applier:
         """Report each new value of a key that is read only when a fleet starts, once."""
         for key in plan.at_start:
             place = place_of_key(new, key)
-            text = f"{place}: {key} is taken over when the fleet is started again"
+            text = f"{place}: {key} takes effect when the fleet is started again"
             if (key, place) not in self._told:
                 self._tell("warning", text)
         self._told = {(key, place_of_key(new, key)) for key in plan.at_start}

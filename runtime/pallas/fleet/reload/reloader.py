@@ -243,7 +243,7 @@ class Reloader:
         if restless := await asyncio.to_thread(self._restless.among, files):
             files -= restless
             names = ", ".join(self._names(restless))
-            self._tell("warning", f"{names}: written by what is loaded because of it; not reloaded again")
+            self._tell("warning", f"{names}: written while it is loaded; not reloaded again")
         if self._gate.held and not (files or everything or unknown or self._gate.was_cut):
             self._show_waiting()
             return  # what the tests said still holds
@@ -468,7 +468,7 @@ def _is_of_tests(path: Path, root: Path) -> bool:
 
 
 def _gone(file: str, agent: str) -> Mistake:
-    return Mistake(Where(file), f"agents.{agent}", "is not there any more", "the agent is served as it was")
+    return Mistake(Where(file), f"agents.{agent}", "no longer exists", "the agent is served as it was")
 
 
 def _as_started(project: Project, fleet: Project) -> Project:

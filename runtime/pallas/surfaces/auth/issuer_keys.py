@@ -59,7 +59,7 @@ class KeySet:
             if self._may_try(RETRY):
                 await self._refreshed()
             if self._keys is None:
-                raise Unavailable(f"the keys at {_shown(self._url)} could not be had: {self._problem}")
+                raise Unavailable(f"the keys at {_shown(self._url)} could not be read: {self._problem}")
         key = self._pick(kid, algorithm)
         if key is None and self._may_try(REFRESH):
             await self._refreshed()

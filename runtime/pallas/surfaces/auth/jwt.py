@@ -42,9 +42,9 @@ async def claims_of(
         raise TokenRefused("its issuer is not accepted")
     algorithm, kid, typ = header.get("alg"), header.get("kid"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
-        raise TokenRefused("its algorithm is none of those that are taken")
+        raise TokenRefused("its algorithm is not accepted")
     if algorithm.startswith("HS") != bool(issuer.secret):  # a public key must not serve as a shared secret
-        raise TokenRefused("its algorithm is none of those that are taken")
+        raise TokenRefused("its algorithm is not accepted")
     if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
         raise TokenRefused("it is signed, and no access token (typ)")
     if "crit" in header or (kid is not None and not isinstance(kid, str)):
@@ -83,7 +83,7 @@ def _checked(token: str, issuer: IssuerConfig, algorithm: str, key: Any) -> Mapp
     except InvalidAudienceError:
         raise TokenRefused("it is meant for another audience (aud)", guess=False) from None
     except InvalidIssuerError:
-        raise TokenRefused("its issuer is another one (iss)", guess=False) from None
+        raise TokenRefused("it has another issuer (iss)", guess=False) from None
     except MissingRequiredClaimError as error:
         missing = error.claim if error.claim in _REQUIRED else "something"
         raise TokenRefused(f"it lacks {missing}", guess=False) from None

@@ -82,7 +82,7 @@ DISCOVER: Final = ToolListing(
             "refresh": {
                 "type": "boolean",
                 "default": False,
-                "description": "Has no effect: what is found is always as it is now.",
+                "description": "Has no effect: the list is always current.",
             },
         }
     ),

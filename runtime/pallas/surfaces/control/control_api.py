@@ -140,7 +140,7 @@ class ControlApi:
         if last:
             if (since := resume_at(self.boot, last)) is None:
                 raise wrong(
-                    "Last-Event-ID is none of this stream's ids; leave it out to start from the beginning"
+                    "Last-Event-ID is not an id of this stream; leave it out to start from the beginning"
                 )
         else:
             since = number_of(request, "since", 0, _MAX_SEQ)
@@ -176,7 +176,7 @@ class ControlApi:
         limit = number_of(request, "limit", MAX_RANGE, MAX_RANGE)
         found = await asyncio.to_thread(self._log.read, request.path_params["part"], offset, limit)
         if found is None:
-            raise ControlError(410, "that file of the log is no longer there; ask for the list of files")
+            raise ControlError(410, "that file of the log no longer exists; ask for the list of files")
         headers = {
             **HEADERS,
             "pallas-log-size": str(found.size),

@@ -31,7 +31,7 @@ _HINT: Final = (
     "`pallas dev --attach` finds it"
 )
 NO_TEXTS: Final = (
-    f"read-only: this token shows nothing of what was said; use that of {TEXTS_VARIABLE}, or of "
+    f"read-only: this token shows no messages; use that of {TEXTS_VARIABLE}, or of "
     f"{FULL_VARIABLE}, with which the fleet was started"
 )
 

@@ -48,7 +48,7 @@ def add_limits(routes: Routes) -> None:
     """Add the endpoint of limits."""
     parts = routes.parts
 
-    @routes.add("GET", "/limits", "What is used of limits", response=PageOf[AccountModel])
+    @routes.add("GET", "/limits", "The use of limits", response=PageOf[AccountModel])
     async def list_limits(request: Request) -> dict[str, Any]:
         """The accounts of callers and agents of today that have limits and were used, and of your runs in
         flight; with `view:agents` and `admin:threads`, of all."""

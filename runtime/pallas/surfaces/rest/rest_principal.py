@@ -76,7 +76,7 @@ class Authenticator:
             if token is None:
                 raise TokenRefused("it is not one bearer")
             if auth is None:
-                raise TokenRefused("it is no token of the control API, and no other is taken")
+                raise TokenRefused("it is not a token of the control API, and no other is accepted")
             verified = await self._inbound.verifier.verify(auth, token)
             if verified.own:
                 raise TokenRefused("it is that of the fleet itself", guess=False)
