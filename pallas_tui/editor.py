@@ -44,7 +44,7 @@ def editor_command(environ: Mapping[str, str] | None = None, setting: str = "") 
         program = shutil.which(command[0], path=environ.get("PATH"))
         if program is None:
             raise _fault(
-                f"{name} names {one_line(command[0], 80)}, which is not there; set it to your editor"
+                f"{name} names {one_line(command[0], 80)}, which does not exist; set it to your editor"
             )
         return [program, *command[1:]]
     for name in _FALLBACKS:

@@ -20,7 +20,7 @@ ACTIONS = (
     Action("tool.empty", "tool", "Empty text", "Send an empty text", "empty", "quotation_mark"),
     Action("tool.default", "tool", "Default", "Send the default of the schema", "default", "d"),
     Action("tool.add", "tool", "Add", "Add an item to the list, or a field", "add", "a"),
-    Action("tool.variant", "tool", "Variant", "Choose among the variants of the field", "variant", "v"),
+    Action("tool.variant", "tool", "Variant", "Choose a variant of the field", "variant", "v"),
     Action("tool.json", "tool", "Write as JSON", "Write the field as JSON", "as_json", "e"),
     Action("tool.fold", "tool", "Fold field", "Hide what is in the field", "fold(False)", "left"),
     Action("tool.unfold", "tool", "Unfold field", "Show what is in the field", "fold(True)", "right"),

@@ -58,7 +58,7 @@ ACTIONS = (
         "feed.logs",
         "feed",
         "Log of run",
-        "Go to what was logged for the run",
+        "Go to the log of the run",
         "elsewhere('logs')",
         "l",
         "log",
@@ -134,7 +134,7 @@ ACTIONS = (
         "m",
         "messages",
     ),
-    Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
+    Action("run.logs", "run", "Log of run", "Go to its log", "elsewhere('logs')", "l", "log"),
     Action(
         "run.credentials",
         "run",
@@ -157,7 +157,7 @@ ACTIONS = (
     Action("step.before", "step", "Found before", "Go to the found line before", "next(-1)", "N"),
     Action("step.copy", "step", "Copy step", "All of it as text", "copy('text')", "y", "copy"),
     Action("step.copy.json", "step", "Copy step as JSON", "As one document", "copy('json')", "c", "json"),
-    Action("step.copy.messages", "step", "Copy messages", "What was said, as text", "copy('messages')", "m"),
+    Action("step.copy.messages", "step", "Copy messages", "The messages, as text", "copy('messages')", "m"),
     Action(
         "step.copy.curl",
         "step",
@@ -204,7 +204,7 @@ ACTIONS = (
         "credentials.logs",
         "credentials",
         "Log of request's run",
-        "Go to what was logged for the run",
+        "Go to the log of the run",
         "elsewhere('logs')",
         "l",
         "log",
@@ -282,7 +282,7 @@ ACTIONS = (
         "messages.logs",
         "messages",
         "Log of messages",
-        "What was logged for the run",
+        "The log of the run",
         "elsewhere('logs')",
         "l",
     ),
@@ -347,9 +347,7 @@ ACTIONS = (
     Action("threads.refresh", "threads", "Read threads again", "Ask the fleet again", "refresh", "r"),
     Action("threads.unfilter", "threads", "Show all threads", "Clear the filter", "unfilter", "escape"),
     Action("tasks.open", "tasks", "Task in full", "Everything, with its result", "choose", "enter,i", "read"),
-    Action(
-        "tasks.thread", "tasks", "Thread of task", "Open what was said in the chat", "thread", "t", "thread"
-    ),
+    Action("tasks.thread", "tasks", "Thread of task", "Open its thread in the chat", "thread", "t", "thread"),
     Action("tasks.run", "tasks", "Run of task", "Go to its run in the feed", "run", "f", "run"),
     Action(
         "tasks.cancel",

@@ -56,7 +56,7 @@ def open_source(app: App[Any], source: str) -> str:
     if not source:
         return "It is not known where that is configured."
     if (place := place_of(source, root)) is None:
-        return f"{source} is no file of this machine's project; y copies the place."
+        return f"{source} is not a file of a project on this machine; y copies the place."
     editor = editor_of(getattr(getattr(app, "settings", None), "editor", ""), os.environ)
     if not editor:
         return f"{source}: no editor is set; set EDITOR, or `editor` in the settings."

@@ -41,7 +41,7 @@ def health_in(result: Any) -> tuple[HealthStatus, str]:
         body = json.loads(texts[0])
         status = HealthStatus(body["status"])
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        return HealthStatus.ERROR, "get_health answered with something that is no health record"
+        return HealthStatus.ERROR, "get_health did not answer with a health record"
     message = body.get("message")
     message = sanitize(message, MESSAGE_LIMIT).strip() if isinstance(message, str) else ""
     if not message and status is not HealthStatus.OK:

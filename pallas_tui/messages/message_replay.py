@@ -90,7 +90,7 @@ def replies(answer: Envelope | None, outcome: ToolOutcome) -> Replies:
     """Return both replies in the same form."""
     new = "\n".join(outcome.texts)
     if answer is None:
-        return Replies("", new, outcome.ok, "It had no answer then, or none that is kept.")
+        return Replies("", new, outcome.ok, "It had no answer then, or the answer is no longer kept.")
     old = payload_of(answer)
     if not new.lstrip().startswith("<"):
         old = text_of(old)

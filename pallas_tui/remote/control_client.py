@@ -149,7 +149,7 @@ class ControlClient:
             )
         if not ours:
             raise NoControlApi(
-                f"there is no control API at {self._origin} (HTTP {status}): see that it is the registry's "
+                f"there is no control API at {self._origin} (HTTP {status}): check that it is the registry's "
                 "port of a fleet; one that listens beyond loopback has a control API only when "
                 "PALLAS_CONTROL_TOKEN is set where it is started"
             )

@@ -194,7 +194,7 @@ class FleetConnection:
         """Take the first snapshot, of the fleet as before or started again. Raises Fault for others."""
         boot = document.get("boot") if isinstance(document, dict) else None
         if not isinstance(boot, str) or "snapshot" not in document:
-            raise Fault(FaultType.PROTOCOL, f"{self.origin} answered something that is no fleet")
+            raise Fault(FaultType.PROTOCOL, f"what answers at {self.origin} is not a fleet")
         there = document.get("now")
         self._skew = skew_of(time(), float(there)) if isinstance(there, int | float) else 0.0
         again, restarted = bool(self._boot), bool(self._boot) and boot != self._boot

@@ -286,7 +286,7 @@ You can drag the edges between them with the mouse.
             async with asyncio.timeout(_REMOVAL):
                 await old.remove()
         except Exception:  # what broke it may have stopped its message loop as well
-            _logger.exception("the %s pane could not be taken away", name)
+            _logger.exception("the %s pane could not be removed", name)
         if old.is_attached:
             self._panes.pop(name, None)
             old.display = False

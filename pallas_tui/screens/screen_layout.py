@@ -76,7 +76,11 @@ class Layouts:
                     self._layouts[size] = layout
             self.folded = _names(document.get("folded"))
         elif document is not None:
-            mistake = f"{self._file.path.name}: is no arrangement of panes; delete it" if self._file else ""
+            mistake = (
+                f"{self._file.path.name}: does not hold an arrangement of panes; delete it"
+                if self._file
+                else ""
+            )
         self._saved, self._saved_folds = dict(self._layouts), self.folded
         return mistake
 

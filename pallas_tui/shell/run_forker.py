@@ -42,7 +42,7 @@ class RunForker(RunRecorder):
     def fork_run(self, run: FeedRun, number: int) -> None:
         """Ask what shall be other from a step of a run on, and have a run go on there."""
         if self.fleet is None:
-            self._refuse("The fleet is not running, so no run can go on; start it again.")
+            self._refuse("The fleet is not running, so no run can continue; start it again.")
         elif not self.fleet.can_control:
             self._refuse(READ_ONLY)
         else:

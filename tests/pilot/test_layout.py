@@ -316,7 +316,7 @@ def test_what_makes_no_sense_in_the_file_is_as_at_first(tmp_path: Path) -> None:
     assert layouts.of("columns") == Layout(tab="credentials", zoomed="credentials")
     assert layouts.of("small") == Layout()
     file.path.write_text("[]")
-    assert layouts.load() == "layout.json: is no arrangement of panes; delete it"
+    assert layouts.load() == "layout.json: does not hold an arrangement of panes; delete it"
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_visual_goes_before_editor_and_arguments_are_kept(tmp_path: Path) -> Non
     ("environ", "words"),
     [
         ({}, "set EDITOR to yours"),
-        ({"EDITOR": "no-such-editor -x"}, "EDITOR names no-such-editor, which is not there"),
+        ({"EDITOR": "no-such-editor -x"}, "EDITOR names no-such-editor, which does not exist"),
         ({"VISUAL": "vim 'open"}, "VISUAL cannot be read as a command"),
         ({"EDITOR": "\x1b]52;c;eA==\x07"}, "␛]52"),
     ],

@@ -116,7 +116,7 @@ class Transcript(VerticalScroll, can_focus=True):
         if self.problem:
             text = f"{self.problem} (g tries again)"
         elif self.reading:
-            text = "reading what was said before" + self._glyphs.ellipsis
+            text = "reading earlier messages" + self._glyphs.ellipsis
         elif conversation.more_above and (stored is not None or conversation.pruned):
             text = (text if conversation.pruned else "more was said before") + ": scroll up (g) for it"
         elif not conversation.pruned:

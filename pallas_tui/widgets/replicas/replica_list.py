@@ -21,7 +21,7 @@ TONES: Final[dict[ReplicaState, Tone]] = {
 EMPTY: Final = (
     "No replicas.\n"
     "\n"
-    "The fleets on one database are replicas of each other: each can go on with the runs of another one.\n"
+    "The fleets on one database are replicas of each other: each can continue the runs of another one.\n"
     "\n"
     "Escape goes back."
 )

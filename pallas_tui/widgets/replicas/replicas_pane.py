@@ -28,7 +28,7 @@ class ReplicasPane(DetailedListPane):
 
     TITLE = "Replicas"
     HELP = """\
-The fleets on the same database, the oldest first: each can go on with the runs of another one that died. A
+The fleets on the same database, the oldest first: each can continue the runs of another one that died. A
 replica is **starting**, **serving**, **draining** (it ends and takes no new runs) or **dead** (its runs are
 about to go on elsewhere). The one that this workbench talks to is marked *here*.
 

@@ -68,7 +68,7 @@ def facts_of(todo: BoardTodo, now: float) -> Iterator[tuple[str, str]]:
     """Yield the facts about a todo, by name."""
     word = WORDS[todo.status][0]
     if todo.status == "closed":
-        came = "what it waited for had come" if todo.was_raised else "nothing had come"
+        came = "what it waited for had arrived" if todo.was_raised else "nothing had arrived"
         yield "is", f"closed by the end of its run, {came}" if todo.gone else f"closed, {came}"
         yield "took", duration(max(0.0, todo.changed - todo.since))
     else:

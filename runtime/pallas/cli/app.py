@@ -52,7 +52,7 @@ FaultsOption = Annotated[
     ),
 ]
 AllowFaultsOption = Annotated[
-    bool, typer.Option("--allow-faults", help="Serve although faults are injected; without a workbench.")
+    bool, typer.Option("--allow-faults", help="Allow faults while serving without the workbench.")
 ]
 
 
@@ -196,7 +196,7 @@ def dev(
 app.add_typer(
     checks,
     name="check",
-    help="Check the project's files (pallas check [DIR] [--json] [--import]), its bearers, or its tools.",
+    help="Check the project's files and models (pallas check [DIR]), its bearers, or its tools.",
 )
 app.command()(lock)
 

@@ -98,7 +98,7 @@ def lock(
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     project: PlaceOption = None,
     servers: ServersOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write it without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write it without asking.")] = False,
     bearer_env: BearerEnvOption = "",
 ) -> None:
     """Accept what the project's MCP servers list: show what changes, and write tools.lock."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def fork_run(
     name: str, changes: Mapping[str, Any], reach: FleetLocation, record: Path | None, output: str
 ) -> int:
-    """Go on from a step of a run or of a recording; returns the exit status.
+    """Continue from a step of a run or of a recording; returns the exit status.
 
     ``changes`` is the body of a request to fork it: ``step``, and what is different there.
     """
@@ -166,7 +166,7 @@ def fork(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Go on from a step of a run with the agent as it is now, and show what differs. The run stays as it is.
+    """Continue from a step of a run with the current agent, and show what differs. The run does not change.
 
     Steps before STEP are not done again. Models and tools are asked for real from there on.
 

@@ -43,7 +43,7 @@ def keep(
         str, typer.Argument(metavar="RUN", help="Its id, as `pallas get runs` lists it, or `last`.")
     ],
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The test's name (default: of agent and question).")
+        str, typer.Argument(metavar="[NAME]", help="The test's name (default: from agent and question).")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace the test of that name.")] = False,
     folder: FolderOption = None,

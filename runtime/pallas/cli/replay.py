@@ -31,7 +31,7 @@ def replay(
     models: Annotated[
         str,
         typer.Option(
-            "--models", metavar="SIDE", help="replay or live: whether models are asked for real, and workers."
+            "--models", metavar="SIDE", help="replay, or live: models and workers are asked for real."
         ),
     ] = "replay",
     tools: Annotated[

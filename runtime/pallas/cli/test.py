@@ -257,10 +257,10 @@ def test(
         bool, typer.Option("--live", help="Ask models and tools for real, instead of the recordings.")
     ] = False,
     repeat: Annotated[
-        int, typer.Option(min=1, max=1_000, metavar="N", help="With --live: run each test so often.")
+        int, typer.Option(min=1, max=1_000, metavar="N", help="With --live: run each test N times.")
     ] = 1,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=100, metavar="N", help="Run so many tests at the same time.")
+        int, typer.Option(min=1, max=100, metavar="N", help="Run N tests at the same time.")
     ] = 4,
     max_tokens: Annotated[
         int | None,
@@ -268,7 +268,7 @@ def test(
             min=1,
             metavar="N",
             show_default=False,
-            help="With --live: begin no further test once so many tokens are used.",
+            help="With --live: start no further test once N tokens are used.",
         ),
     ] = None,
     max_cost: Annotated[
@@ -276,12 +276,12 @@ def test(
         typer.Option(
             metavar="USD",
             show_default=False,
-            help="With --live: begin no further test once so many US dollars are spent.",
+            help="With --live: start no further test once this much is spent, in US dollars.",
         ),
     ] = "",
     own: Annotated[
         bool,
-        typer.Option("--own", help="With --live: in a fleet of its own, in memory, also where one runs."),
+        typer.Option("--own", help="With --live: use a fleet of its own, in memory, even if one runs."),
     ] = False,
     against: Annotated[
         str,
@@ -289,7 +289,7 @@ def test(
             "--against",
             metavar="REV|DIR",
             show_default=False,
-            help="Compare: run them live, through another version of the project too. A revision of git, or "
+            help="Run them live in another version of the project too, and compare: a revision of git, or "
             "a folder.",
         ),
     ] = "",

@@ -40,7 +40,7 @@ async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
         kind = FaultType.PROTOCOL if status == 413 else FaultType.TRANSPORT
         return Fault(kind, f"{origin} answered HTTP {status}" + (": too large" if status == 413 else ""))
     return NoFleetAnswers(
-        f"there is no API for agents at {origin} (HTTP {status}): see that it is the registry's port of a "
+        f"there is no API for agents at {origin} (HTTP {status}): check that it is the registry's port of a "
         "fleet that keeps a ledger"
     )
 

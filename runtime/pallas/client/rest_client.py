@@ -184,7 +184,7 @@ class RestClient:
         return ChatStream(self.open, path, body, self.place.origin, headers=headers)
 
     async def fork(self, run: str, body: Mapping[str, Any]) -> str:
-        """Go on from a step of a run, and return the id of the new run when it is over, however it ended."""
+        """Continue from a step of a run, and return the id of the new run when it has ended."""
         stream = ChatStream(self.open, f"/runs/{part(run)}/fork", body, self.place.origin)
         try:
             async for _ in stream:

@@ -190,7 +190,7 @@ class FleetPort(ABC):
         result: Annotated[str | None, ArgumentRules(maximum=_MAX_CHANGED)] = None,
         model: Annotated[str, ArgumentRules(maximum=200)] = "",
     ) -> str:
-        """Go on from a step of a run that is over; the id of the new run, which has begun.
+        """Continue from a step of a run that is over; the id of the new run, which has begun.
 
         The step is done once more: a question of the agent to its model, or a call in such a step, which
         has ``result`` unless that is None and is then not made. An empty ``message`` or ``model`` is that of

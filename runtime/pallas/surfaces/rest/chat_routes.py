@@ -80,7 +80,7 @@ def add_forks(routes: Routes, recall: Recall, answers: RunAnswers) -> None:
     @routes.add(
         "POST",
         "/runs/{id}/fork",
-        "Go on from a step of a run",
+        "Continue from a step of a run",
         response=ChatAnswerModel,
         responses=DOCUMENTED,
     )
