@@ -301,7 +301,9 @@ async def test_what_only_another_start_takes_over_is_told_with_its_line(saves: S
     changed = yaml.safe_dump(document, sort_keys=False)
     line = next(n for n, text in enumerate(changed.splitlines(), 1) if text.startswith("registry_port"))
     assert await saves.after("agents.yaml", changed) == set()
-    assert f"agents.yaml:{line}: registry_port is taken over" in "\n".join(saves.notices())
+    assert f"agents.yaml:{line}: registry_port takes effect when the fleet is started again" in "\n".join(
+        saves.notices()
+    )
     assert saves.fleet.project.registry_port == port
     agent = saves.fleet.snapshot().agent("tools")
     assert agent is not None

@@ -17,9 +17,9 @@ from ..tones import DIM, STRONG, STYLES, shape
 EMPTY: Final = (
     "No messages yet.\n"
     "\n"
-    "Handlers of kind: handler with a payload: class send each other messages. Each message is listed here: "
-    "its sender, its recipient, its frame, whether it fits its schema, and why it was refused. Ask such an "
-    "agent something in the chat, or write to it: w in the list of agents.\n"
+    "Handlers with a class of messages (payload: in agents.yaml) send each other messages. Each is listed "
+    "here: its sender, its recipient, its frame, whether it fits its schema, and why it was refused. Ask "
+    "such an agent something in the chat, or write to it with w in the list of agents.\n"
     "\n"
     "Escape goes back."
 )

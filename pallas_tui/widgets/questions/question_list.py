@@ -19,8 +19,8 @@ _AGE: Final = 6
 EMPTY: Final = (
     "No questions yet.\n"
     "\n"
-    "An agent asks before it calls a tool that is under ask: of tools: in agents.yaml, and when a server or "
-    "a handler wants a form filled in. Its run waits here for an answer, whatever surface it came from.\n"
+    "An agent asks before it calls a tool that agents.yaml lists under tools: ask:. A server or a handler "
+    "asks to have a form filled in. The run waits here for an answer, whatever surface it came from.\n"
     "\n"
     "Escape goes back."
 )

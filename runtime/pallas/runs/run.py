@@ -448,14 +448,14 @@ class ActiveRun:
             self.stats.spent(whole)
         log.log(
             logging.WARNING if outcome == "error" else logging.INFO,
-            "%s: run %s %s in %.2f s, %d steps, %d tools%s%s",
+            "%s: run %s %s in %.2f s, %s, %s%s%s",
             self.agent,
             self.id,
             outcome,
             seconds,
-            self.steps,
-            self.tools,
-            f", {cost.text}" if not (cost := Cost.of(whole)).is_empty else "",
+            _count(self.steps, "step"),
+            _count(self.tools, "tool"),
+            f", {cost.words}" if not (cost := Cost.of(whole)).is_empty else "",
             f": {one_line(fault, 500)}{f' ({self.cause})' if self.cause else ''}" if fault else "",
             extra={"agent": self.agent, "run_id": self.id, **({"partial": partial} if partial else {})},
         )
@@ -478,3 +478,7 @@ class ActiveRun:
                 partial=partial,
             )
         )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)
