@@ -49,7 +49,7 @@ async def test_replicas_are_listed_and_followed(size: tuple[int, int]) -> None:
         text = await sees(
             app, pilot, "1f0c9a3e", "b44d07c1", "(here)", "3 runs", "1 run", "2 h", "2 replicas"
         )
-        text = await sees(app, pilot, "5 runs of dead replicas since its start")
+        text = await sees(app, pilot, "5 runs of dead replicas")
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "releases" not in text

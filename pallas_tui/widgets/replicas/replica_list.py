@@ -68,7 +68,7 @@ def facts_of(record: ReplicaRecord, now: float) -> Iterator[tuple[str, str]]:
     yield "is", record.state + (", the one this workbench talks to" if record.is_here else "")
     continued = f", {record.continued} of them taken over" if record.continued else ""
     yield "runs", f"{record.runs} under way{continued}"
-    yield "took", f"{count(record.taken_over, 'run')} of dead replicas since its start"
+    yield "took", f"{count(record.taken_over, 'run')} of dead replicas"
     yield "where", f"process {record.pid} on {record.host}"
     yield "release", f"Pallas {record.release}"
     yield "started", f"{moment(record.started_at, now)}, {age(now - record.started_at)} ago"
