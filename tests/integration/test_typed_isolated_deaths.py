@@ -123,7 +123,7 @@ GARBAGE = {
     ),
     "a class that is none": (
         repr({"say": "PayloadClass", "key": "a:B", "described": {"fields": 3}}),
-        "tells of a class",
+        "report on a class is invalid",
     ),
 }
 
