@@ -157,7 +157,6 @@ class FeedRun:
     _calls: dict[str, RunStep] = field(default_factory=dict, repr=False)
     _recorded: dict[int, RunStep] = field(default_factory=dict, repr=False)
     _noticed: dict[tuple[str, ...], RunStep] = field(default_factory=dict, repr=False)
-    _chosen: dict[str, RunStep] = field(default_factory=dict, repr=False)
 
     @property
     def running(self) -> bool:
@@ -283,19 +282,21 @@ class FeedRun:
         return event.status != "closed"
 
     def chose(self, event: BackendChosen) -> bool:
-        """Note which backend answers a handler's question to a model, or that it failed.
+        """Begin or end the line of a backend that is asked a handler's question to a model.
 
-        The question itself is a step.
+        The question itself is a step; several backends may be asked it, one after the other.
         """
         key = f"model {event.actor} {event.backend} {event.attempt}"
-        note = self._chosen.pop(key, None) if event.outcome else None
-        is_new = note is None
-        if note is None:
-            note = self._note(event.at, backend_text(event))
+        line = self._open.pop(key, None)
+        is_new = line is None
+        if line is None:
+            line = self._note(event.at, backend_text(event), "running")
+            line.started = event.at - event.seconds
         if not event.outcome:
-            self._chosen[key] = note
-        elif event.outcome != "ok":
-            note.state, note.notice = "error", event.outcome
+            self._open[key] = line
+            return is_new
+        line.ended, line.state = event.at, "ok" if event.outcome == "ok" else "error"
+        line.notice = "" if event.outcome == "ok" else event.outcome
         return is_new
 
     def ancestors(self) -> Iterator["FeedRun"]:
@@ -373,7 +374,8 @@ class FeedRun:
             step.is_relayed = event.nested
             step.below = self._calls.get(event.call_id.rpartition(".")[0]) if event.nested else None
             self.steps.append(step)
-        step.label, step.call_id = f"{event.server}/{event.tool}", event.call_id
+        if is_new or event.phase == "started":  # an answer names its own payload
+            step.label, step.call_id = f"{event.server}/{event.tool}", event.call_id
         step.span = step.span or event.span_id
         if event.phase != "started":
             self._open.pop(event.call_id, None)

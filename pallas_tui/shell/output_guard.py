@@ -45,8 +45,10 @@ def _clean(segment: Segment) -> Segment:
 @lru_cache(1024)
 def _drawn(text: str) -> str:
     # A line that is drawn has neither of these two, which are text elsewhere.
-    text = _JOINED.sub("", text).translate({9: "", 10: ""})
-    return replace_invisible(text, lambda character: " " * cell_len(character))
+    clean = _JOINED.sub("", text).translate({9: "", 10: ""})
+    clean = replace_invisible(clean, lambda character: " " * cell_len(character))
+    # A selector that was left out may have made what is before it wider.
+    return clean + " " * (cell_len(text) - cell_len(clean))
 
 
 OUTPUT_GUARD: Final = OutputGuard()

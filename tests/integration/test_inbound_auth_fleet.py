@@ -141,7 +141,7 @@ async def test_pallas_dev_on_loopback_says_that_it_asks_nobody(tmp_path: Path) -
     async with headless(guarded(tmp_path, {"harper": None}), dev=True) as fleet:
         assert await status(fleet.agents[0].url) == 200
         told = [event for event in fleet.hub.since(0).events if isinstance(event, Notice)]
-        (notice,) = [event for event in told if "asks nobody for tokens" in event.text]
+        (notice,) = [event for event in told if "asks no caller for a token" in event.text]
         assert notice.level == "info"
 
 

@@ -322,9 +322,9 @@ def test_what_unpacking_json_brings_out_is_made_safe() -> None:
     for text in (
         pretty(hostile),
         as_text(CallExchange(exchange(response=hostile), 1.2)),
-        as_json(exchange(response=hostile)),
     ):
         assert not set(text) & set("\u202e\u009b\x1b")
+    assert not set(as_json(exchange(response=hostile))) & set("\u009b\x1b")  # what is copied is data
     assert pretty("no json {") == "no json {"
     assert pretty("[" * 100_000).startswith("[[")
 

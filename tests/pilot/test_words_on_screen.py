@@ -7,6 +7,7 @@ from support.pane_app import PaneApp
 from support.waiting import until
 
 from pallas.model import Exchange
+from pallas_tui.runs.exchange_text import CallExchange
 from pallas_tui.widgets.feed.run_pane import ExchangePane
 from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.text_lines import TextLines
@@ -35,7 +36,7 @@ class LongText(Pane):
 async def test_words_are_whole_in_texts_and_in_the_json_of_an_exchange(size: tuple[int, int]) -> None:
     body = json.dumps({"message": PROSE, "data": "A" * 150})
     exchange = Exchange("r", 0.0, "outbound", "docs", "tools/call", request=body)
-    for pane in (LongText(id="long"), ExchangePane(exchange)):
+    for pane in (LongText(id="long"), ExchangePane(CallExchange(exchange, None))):
         app = PaneApp(pane)
         async with app.run_test(size=size) as pilot:
             await until(lambda app=app: "enough." in app.screen_text(), pilot)

@@ -106,11 +106,11 @@ def test_the_workbench_takes_the_interval_and_tells_a_bad_one_at_its_start(
         ('{"status": "degraded", "message": "Neo4j slow"}', "degraded", "Neo4j slow"),
         ('{"status": "error"}', "error", "The agent reports error without a reason"),
         ('{"status": "degraded", "message": ["x"]}', "degraded", "without a reason"),
-        ('{"status": "fine"}', "error", "no health record"),
-        ('{"status": ["ok"]}', "error", "no health record"),
-        ("[]", "error", "no health record"),
-        ("", "error", "no health record"),
-        ("[" * 100_000, "error", "no health record"),
+        ('{"status": "fine"}', "error", "did not answer with a health record"),
+        ('{"status": ["ok"]}', "error", "did not answer with a health record"),
+        ("[]", "error", "did not answer with a health record"),
+        ("", "error", "did not answer with a health record"),
+        ("[" * 100_000, "error", "did not answer with a health record"),
     ],
 )
 def test_what_an_answer_of_get_health_means(text: str, status: str, message: str) -> None:

@@ -130,10 +130,10 @@ async def test_without_a_fleet_above_a_question_fails() -> None:
     one = pair.ask("one")
     await until(lambda: pair.calls.asked)
     pair.to_fleet.close()
-    with pytest.raises(Fault, match="the fleet is gone") as raised:
+    with pytest.raises(Fault, match="the fleet has ended") as raised:
         await one
     assert raised.value.type is FaultType.TRANSPORT
-    with pytest.raises(Fault, match="the fleet is gone"):
+    with pytest.raises(Fault, match="the fleet has ended"):
         await pair.ask("two")
     pair.questions.end()
 

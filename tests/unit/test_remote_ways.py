@@ -146,7 +146,7 @@ def test_history_goes_as_rows_to_a_pallas_and_as_a_marked_block_to_others() -> N
     }
     plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
     text = call_arguments(plain, turn(history=said), "", knows=False).arguments["question"]
-    assert text.startswith("[Earlier") and text.endswith("message now:]\n\nnow")
+    assert text.startswith("[Earlier") and text.endswith("new message:]\n\nnow")
     assert "user: one\n\nassistant: two" in text and "found" not in text
     assert call_arguments(plain, turn(history=said), "", knows=True).arguments == {"question": "now"}
     assert call_arguments(plain, turn(), "", knows=False).arguments == {"question": "now"}

@@ -162,9 +162,9 @@ def test_each_client_starts_a_program_with_the_token_in_its_environment(
     ("wish", "word"),
     [
         (ConnectOptions("nobody"), "there is no agent nobody; there are asked, open_one"),
-        (ConnectOptions(client="emacs"), "there are generic"),
+        (ConnectOptions(client="emacs"), "allowed: generic"),
         (ConnectOptions("asked", project="shop"), "leave AGENT"),
-        (ConnectOptions(bridge="pipe"), "there are command, url"),
+        (ConnectOptions(bridge="pipe"), "allowed: command, url"),
         (ConnectOptions("asked", bridge="url"), "leave AGENT"),
     ],
 )

@@ -1,6 +1,5 @@
 """Imports a project's own code into this process, for any kind of agent."""
 
-import importlib
 import sys
 import threading
 import traceback
@@ -18,7 +17,7 @@ from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
 from .fastagent.import_environment import restored_environment
-from .fastagent.reimport import reimported, unnote
+from .fastagent.reimport import invalidate_import_caches, reimported, unnote
 from .project_importer import ProjectImporter, current_importer, forget_project, modules_of
 
 # ``sys.argv``, ``sys.path`` and the module table are process-wide: one import at a time.
@@ -52,7 +51,7 @@ def import_context(project: Project, agent: str, *, fresh: bool) -> Iterator[Non
 
 def module_of(name: str) -> ModuleType:
     """Import and return the project's module of that dotted name. Call it inside ``import_context``."""
-    importlib.invalidate_caches()
+    invalidate_import_caches()
     return current_importer().import_module(name, configured=True)
 
 
@@ -67,7 +66,7 @@ def _drop(root: Path) -> None:
         sys.modules.pop(name, None)
     unnote(root)
     forget_project(root)
-    importlib.invalidate_caches()
+    invalidate_import_caches()
 
 
 def import_fault(project: Project, place: str, error: BaseException) -> Fault:

@@ -13,6 +13,7 @@ from typing import Final
 from ..project_importer import file_of, modules_of
 from .read_files import unnoted
 
+_PASSES: Final = 10
 # The state of the agents' files when they were last loaded.
 _held: Final[dict[str, bytes]] = {}
 
@@ -28,6 +29,17 @@ def unnote(root: Path) -> None:
         del _held[file]
 
 
+def invalidate_import_caches() -> None:
+    """Have every finder look at its folders again.
+
+    Python forgets unused finders in the same pass, and fails where another thread has done so in between.
+    """
+    for _ in range(_PASSES):
+        with suppress(KeyError):
+            importlib.invalidate_caches()
+            return
+
+
 @contextmanager
 def reimported(root: Path) -> Iterator[None]:
     """Read each project module that is imported in this block from its file again.
@@ -39,7 +51,7 @@ def reimported(root: Path) -> Iterator[None]:
     for name, module in before.items():
         del sys.modules[name]
         _without_bytecode(module)
-    importlib.invalidate_caches()
+    invalidate_import_caches()
     try:
         yield
     except BaseException:
