@@ -35,13 +35,13 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["passphrase", "x" * 44, ""])
 def test_what_is_no_key_is_told_with_what_one_looks_like(tmp_path: Path, text: str) -> None:
     if text:
-        with pytest.raises(Fault, match=r"PALLAS_SECRET_KEY holds what is no key.*openssl") as caught:
+        with pytest.raises(Fault, match=r"PALLAS_SECRET_KEY does not hold a key.*openssl") as caught:
             seal_of({"PALLAS_SECRET_KEY": text}, tmp_path)
         assert text not in str(caught.value)
         assert not (tmp_path / FILE).exists()
     (tmp_path / FILE).write_text(text)
     (tmp_path / FILE).chmod(0o600)
-    with pytest.raises(Fault, match=r"secret\.key holds what is no key"):
+    with pytest.raises(Fault, match=r"secret\.key does not hold a key"):
         seal_of({}, tmp_path)
 
 

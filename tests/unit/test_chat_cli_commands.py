@@ -144,7 +144,7 @@ async def test_what_cannot_be_set_is_told_and_nothing_changes(line: str, words: 
 async def test_parameters_add_up_are_shown_and_are_taken_back() -> None:
     # AG-26
     host = Host()
-    assert "none is set here" in (await run(host, "/set")).text
+    assert "No parameter of the model is set here" in (await run(host, "/set")).text
     await run(host, "/set temperature 0.2", "/set foo 1", "/set bar x", "/set temperature 0.3")
     assert host.params.to_json() == {"temperature": 0.3, "extra": {"foo": 1, "bar": "x"}}
     shown = (await run(host, "/set")).text

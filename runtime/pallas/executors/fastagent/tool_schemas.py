@@ -20,8 +20,8 @@ _NOT_AT_TOP: Final = ("$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SINGLE: Final = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames")
 _LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "type": (str, list),
     "properties": (dict,),
     "required": (list,),
     "enum": (list,),
@@ -153,6 +153,8 @@ def _plain(schema: Any, depth: int) -> Any:
             made = _plain(value, depth + 1)
         elif key == "items":  # true, or a list of schemas as before prefixItems
             made = {}
+        elif key == "type":
+            made = _known_types(value)
         elif key in _KINDS and type(value) not in _KINDS[key]:  # as older drafts have it, or a mistake
             made = _DROPPED
         if made is not value:
@@ -163,6 +165,14 @@ def _plain(schema: Any, depth: int) -> Any:
     if not changes:
         return schema
     return {key: value for key, value in {**schema, **changes}.items() if value is not _DROPPED}
+
+
+def _known_types(value: Any) -> Any:
+    """Return the types that JSON Schema has; the same object if all are, nothing if none is."""
+    if isinstance(value, str):
+        return value if value in _TYPES else _DROPPED
+    known = [each for each in _TYPES if each in _list(value)]
+    return (value if sorted(map(str, value)) == known else known) if known else _DROPPED
 
 
 def fit_tools(
