@@ -175,7 +175,7 @@ async def test_the_rules_hold_behind_a_virtual_server(tmp_path: Path, era: str) 
     root = approvals_project(tmp_path / "p", top={"approvals": {"timeout": 1}})
     async with fleet_of(root) as (fleet, _), virtual(fleet, "/virtual/agent-front/mcp", era=era) as client:
         said = words(await client.call_tool("chat", {"message": "have it noted"}))
-        assert "nobody answered within 1 s" in "".join(said)
+        assert "no person answered within 1 s" in "".join(said)
         assert effects(root) == []
 
 

@@ -55,7 +55,7 @@ async def test_nobody_answers_and_the_model_is_told_so(tmp_path: Path) -> None:
         await until(lambda: all_ready(fleet))
         async with asyncio.timeout(60):
             result = await fleet.kernel.run(RunRequest("front", "have it noted"))
-        assert "nobody answered within 1 s" in result.text
+        assert "no person answered within 1 s" in result.text
         assert effects(root) == []
 
 

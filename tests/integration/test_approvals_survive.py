@@ -92,7 +92,7 @@ async def test_a_question_that_expired_meanwhile_is_a_no(tmp_path: Path) -> None
         run, said = await ended_run(url)
     assert run.status == "ok"
     assert effects(root) == []
-    assert "nobody answered within 10 s" in "".join(said)
+    assert "no person answered within 10 s" in "".join(said)
 
 
 @pytest.mark.slow

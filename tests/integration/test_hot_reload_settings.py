@@ -109,7 +109,7 @@ async def test_the_level_of_the_log_is_another_one_at_once(saves: Saves) -> None
     assert ours.level == logging.DEBUG
     told = await saves.outcome("", mark)
     assert [(each.name, each.after) for each in told.changes] == [("logger.level", "debug")]
-    assert not [text for text in saves.notices() if "taken over when" in text]
+    assert not [text for text in saves.notices() if "takes effect when" in text]
     assert await level("error") == set()
     assert ours.level == logging.ERROR
     assert await level(None) == set()

@@ -107,7 +107,7 @@ async def left_hanging(
             with pytest.raises(Fault, match="the fleet is stopping"):
                 await run
             await lasting.close(2.0)
-    assert "does not answer and is left" in caplog.text
+    assert "does not answer and is abandoned" in caplog.text
 
     after = await open_ledger(url)
     try:

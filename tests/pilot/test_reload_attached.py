@@ -85,7 +85,7 @@ async def test_edits_elsewhere_are_seen_and_watching_and_rolling_back_are_asked_
                 await pilot.press("c")
                 await until(lambda: "+Answer in one sentence." in screen_text(app), pilot)
                 await pilot.press("e")  # the files are over there
-                told = "is no file of this machine's project"
+                told = "is not a file of a project on this machine"
                 await until(lambda: any(told in note.message for note in app._notifications), pilot)
         finally:
             fleet.stop(10)
