@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -39,6 +39,7 @@ def test_a_joiner_that_joins_no_emoji_becomes_visible(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab ❤👩💻🏽漢\u200d\ufe0f\u0301"), max_size=12))
+@example("❤\u0301\ufe0f")
 def test_what_is_drawn_has_the_cells_that_were_counted_and_no_joiner(text: str) -> None:
     (drawn,) = OUTPUT_GUARD.apply([Segment(text)], Color(0, 0, 0))
     assert "\u200d" not in drawn.text
