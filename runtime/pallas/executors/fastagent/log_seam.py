@@ -94,9 +94,11 @@ def note_logged(error: BaseException) -> None:
 
 def is_logged(error: BaseException | None) -> bool:
     """Return whether an exception, or one that caused it, was noted as logged."""
-    while error is not None:
+    seen = set[int]()
+    while error is not None and id(error) not in seen:  # it may be its own cause
         if getattr(error, _LOGGED, False):
             return True
+        seen.add(id(error))
         error = error.__cause__
     return False
 
