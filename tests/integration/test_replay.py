@@ -146,7 +146,7 @@ async def test_what_was_not_recorded_is_a_miss_that_names_the_first_field(
     assert outcome.is_miss
     assert not outcome.is_same
     assert words in outcome.fault
-    assert outcome.fault.endswith("; go on with --models live, or record the run again")
+    assert outcome.fault.endswith("; use --models live, or record the run again")
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ async def test_live_models_ask_recorded_tools_and_a_call_that_is_not_there_fails
     assert outcome.is_miss
     assert outcome.fault == (
         "replay: the tool request shelf__find of clerk is not in the recording: arguments.what is "
-        '"chairs", in step 2 of clerk it was "lamps"; go on with --tools shelf=live, or record the run again'
+        '"chairs", in step 2 of clerk it was "lamps"; use --tools shelf=live, or record the run again'
     )
 
 
