@@ -32,6 +32,9 @@ MAX_UNSETTLED: Final = 64
 MAX_UNSETTLED_BYTES: Final = 256 * 1024
 
 
+def _tell_none(step: OpenStep) -> None: ...
+
+
 class RunSteps:
     """The steps of one run. ``scope`` is the conversation that its messages belong to.
 
@@ -47,7 +50,7 @@ class RunSteps:
         run_id: str,
         scope: str,
         before: int = 0,
-        tell: Callable[[OpenStep], None] = lambda step: None,
+        tell: Callable[[OpenStep], None] = _tell_none,
     ) -> None:
         self._costs: dict[str, Cost] = {}
         self._record = record
@@ -195,9 +198,10 @@ class RunSteps:
         return list(found)
 
     def end(self) -> None:
-        """Mark the steps that are still open: their run is over."""
+        """Mark the steps that are still open: their run is over, and is told nothing more."""
         for step in self.steps:
             step.finish("failed", "the run ended before the step did")
+        self.tell = _tell_none
 
 
 class StepRecord(RingStore[RunSteps]):
@@ -229,7 +233,7 @@ class StepRecord(RingStore[RunSteps]):
         run_id: str,
         scope: str,
         before: int = 0,
-        tell: Callable[[OpenStep], None] = lambda step: None,
+        tell: Callable[[OpenStep], None] = _tell_none,
     ) -> RunSteps:
         """Begin the record of a run of the conversation ``scope``, or go on after ``before`` steps."""
         return self.put(run_id, RunSteps(self, run_id, scope, before, tell))
