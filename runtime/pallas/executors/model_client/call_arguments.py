@@ -5,10 +5,13 @@ with the rest. So it never gets them: it gets an object with a note in their pla
 refuses one with such a note. The model reads the note as the result of its call, and can correct itself.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
+
+from pallas.safe_text import encodable
 
 NOTE: Final = "pallas:not_called"
 """The only key of arguments in whose place there is a note."""
@@ -28,6 +31,8 @@ def whole_arguments(text: str, *, is_cut: bool = False) -> str:
     try:
         value = from_json(text)
     except ValueError as error:
+        if (repaired := _without_half_pairs(text)) is not None:
+            return repaired
         why = str(error)
     else:
         if isinstance(value, dict):
@@ -36,6 +41,17 @@ def whole_arguments(text: str, *, is_cut: bool = False) -> str:
             return "{}"
         why = f"they are {_KINDS.get(type(value), 'a number')}"
     return to_json(noted(_CUT if is_cut else _WRONG.format(why, text[:_SHOWN]))).decode()
+
+
+def _without_half_pairs(text: str) -> str | None:
+    """Return an object whose texts hold halves of surrogate pairs, with U+FFFD for each; None for others."""
+    if "\\ud" not in text.lower():
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(encodable(value)) if isinstance(value, dict) else None
 
 
 def arguments_object(value: Any) -> dict[str, Any]:
