@@ -72,6 +72,7 @@ async def test_every_byte_to_the_terminal_is_the_workbench_s_own(
                 desk.tmux("pipe-pane", "-o", f"exec cat > '{seen}'")
                 desk.keys("F5")
                 desk.until("4 Logs", "lines")
+                desk.type("a")  # what is in the file names no fleet
                 desk.keys("Home")
                 desk.until(MARK)
                 desk.keys("Enter")
