@@ -16,7 +16,6 @@ from pallas.model import (
     RunFinished,
     RunStarted,
 )
-from pallas.model.codec import Undecodable, decode_event
 
 from .runs_elsewhere import begin_of, end_of
 
@@ -84,6 +83,9 @@ def _recalled(past: PastRun, here: str) -> RecalledRun:
 
 
 def _events(past: PastRun, replica: str) -> Iterator[RunEvent]:
+    # Not before the first paint: it loads pydantic.
+    from pallas.model.codec import Undecodable, decode_event
+
     for document in past.events:
         with suppress(Undecodable):  # of an older release
             event = decode_event(document)

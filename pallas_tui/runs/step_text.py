@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 from pallas.model import Cost, Step, StepAttempt, StepDetail
-from pallas.model.codec import encode_fields
 from pallas.model.step_view import StepView, view_of
 from pallas.safe_text import sanitize
 
@@ -132,7 +132,7 @@ def as_text(detail: StepDetail) -> str:
 
 def as_json(detail: StepDetail) -> str:
     """Return all of it as one JSON document."""
-    document: dict[str, Any] = encode_fields(detail)
+    document: dict[str, Any] = asdict(detail)
     document |= {"request": parsed(detail.request), "response": parsed(detail.response)}
     return sanitize(json.dumps(document, indent=2, ensure_ascii=False))
 

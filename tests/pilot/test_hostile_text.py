@@ -67,7 +67,7 @@ PLACES = {
         Place("run, its last line", ["f4", "home", "enter", "end", "enter"], "ExchangeScreen"),
     ),
     "logs and credentials": (
-        Place("logs", ["f5"]),
+        Place("logs", ["f5", "a"]),  # those of no project too, from here on
         Place("log record", ["f5", "end", "enter"], "RecordScreen"),
         Place("credentials", ["f6"]),
         Place("credentials, in full", ["f6", "home", "i"], "TextScreen"),
