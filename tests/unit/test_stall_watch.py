@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,3 +143,24 @@ def test_no_frames_are_read_beside_threads_that_go_on() -> None:
         and not any(each.arg == "exit" for each in node.keywords)
     ]
     assert endless == []
+
+
+class Held:
+    """Something that blocking code refers to."""
+
+
+async def test_what_blocking_code_refers_to_is_let_go_of_afterwards() -> None:
+    noticed = threading.Event()
+    watch = StallWatch(0.05, lambda stall: noticed.set())
+
+    def block() -> weakref.ref[Held]:
+        held = Held()
+        assert noticed.wait(60)
+        return weakref.ref(held)
+
+    watch.start()
+    try:
+        held = block()
+        await until(lambda: held() is None)
+    finally:
+        watch.stop()

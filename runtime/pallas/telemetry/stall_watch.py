@@ -96,9 +96,13 @@ class StallWatch:
             ):
                 excused_until = monotonic()
                 continue
-            stall = Stall(loop, sys._current_frames().get(owner), due, self._progress)
-            try:
-                self._report(stall)
-            except Exception:
-                log.exception("what blocks the event loop could not be reported")
-            stall.wait()
+            self._tell(loop, owner, due)
+
+    def _tell(self, loop: AbstractEventLoop, owner: int, due: float) -> None:
+        """Report a stall; return when it is over: nothing keeps its frame alive any longer."""
+        stall = Stall(loop, sys._current_frames().get(owner), due, self._progress)
+        try:
+            self._report(stall)
+        except Exception:
+            log.exception("what blocks the event loop could not be reported")
+        stall.wait()
