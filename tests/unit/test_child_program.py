@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from support.processes import gone
 from support.waiting import until
 
 from pallas.child_program import run
@@ -19,13 +18,14 @@ async def test_what_a_program_started_ends_with_the_caller_and_no_pipe_stays_ope
     running = asyncio.create_task(run(["sh", "-c", script], timeout=60.0, limit=100))
     await until(pids.exists)
     program, started = map(int, pids.read_text().split())
+    sleeper = psutil.Process(started)  # knows another process that gets the same number later
     # The program has ended and is reaped; the one that it started holds the pipe.
-    await until(lambda: not psutil.pid_exists(program))
-    assert not running.done() and not gone(started)
+    await until(lambda: program not in {each.pid for each in psutil.Process().children()})
+    assert not running.done() and sleeper.is_running()
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    await until(lambda: gone(started) and psutil.Process().num_fds() <= files)
+    await until(lambda: not sleeper.is_running() and psutil.Process().num_fds() <= files)
 
 
 async def test_a_program_runs_where_it_is_told_to_and_says_what_it_complains_of(tmp_path: Path) -> None:
