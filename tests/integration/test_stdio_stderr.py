@@ -14,7 +14,7 @@ from support.live import agent_module, ask, client, running, write_project
 from support.offline import offline_model
 from support.waiting import until
 
-from pallas.executors.fastagent.stderr_seam import ServerErrors
+from pallas.downstreams.server_stderr import ServerErrors
 from pallas.fleet.fleet import Fleet
 from pallas.model import ToolEvent
 from pallas.telemetry.log import close_logging, setup_logging

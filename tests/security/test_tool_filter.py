@@ -28,11 +28,10 @@ server.run("stdio")
 '''
 STORE = {"mcp": {"servers": {"store": {"command": "python", "args": ["store.py"]}}}}
 NAMES = {
-    "store__sell": "store__sell was not called: the tools filter of this agent leaves it out.",
-    "sell": "sell was not called: the tools filter of this agent leaves it out.",
-    "STORE__SELL": "Tool 'STORE__SELL' is not available. Available tools: store__look.",
+    name: f"Tool '{name}' is not available. Available tools: store__look."
+    for name in ("store__sell", "sell", "STORE__SELL")
 }
-"""How a model may name it, and what it is told."""
+"""How a model may name it, and what it gets."""
 
 
 @pytest.mark.parametrize("isolation", ["none", "process"])

@@ -24,32 +24,23 @@ from pallas.config.code import code_file
 from pallas.config.files import module_file, shown
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
-from pallas.mcp_client import library_hooks, mcp_seam
+from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
 
 from . import (
     answers_seam,
-    auth_seam,
     commands_seam,
+    downstreams_seam,
     elicitation_seam,
     environment_seam,
-    fault_seam,
-    forward_trace,
     lean_seam,
-    lock_seam,
     log_seam,
     quick_connect,
     replay_seam,
     sampling_seam,
     seam,
-    servers_seam,
-    stderr_seam,
-    tool_filter_seam,
-    trace_seam,
-    transport_seam,
-    wire_seam,
 )
 from .agent_definition import define
 from .preload import files_of
@@ -61,32 +52,17 @@ log = logging.getLogger(__name__)
 HOOKS: Final = (
     answers_seam.HOOK,
     log_seam.HOOK,
-    *log_seam.ONE_FILTER,
     log_seam.DRAINED,
     log_seam.EVENTS,
-    # Innermost: what is injected is logged and told as what a server causes.
-    *fault_seam.HOOKS,
-    *forward_trace.HOOKS,
-    trace_seam.HOOK,
     *mcp_seam.HOOKS,
-    # Innermost: the messages of a recorded server are bounded and recorded as those of any other.
-    replay_seam.SERVERS,
+    *stdio_seam.HOOKS,
     replay_seam.KEYS,
-    # Before the wire record, which must not hold refused messages.
-    *transport_seam.HOOKS,
-    wire_seam.HOOK,
-    stderr_seam.HOOK,
-    *auth_seam.NO_OAUTH,
-    *servers_seam.HOOKS,
-    *lock_seam.HOOKS,
-    *tool_filter_seam.HOOKS,
     lean_seam.NO_SUMMARY_AFTER,
     lean_seam.IDS_OF_SEARCHES,
     *lean_seam.SKILLS_WITHOUT_SETTINGS,
-    *elicitation_seam.HOOKS,
-    *environment_seam.HOOKS,
-    *sampling_seam.HOOKS,
-    auth_seam.PREPARE,
+    elicitation_seam.HOOK,
+    environment_seam.HOOK,
+    sampling_seam.HOOK,
     SETTINGS,
 )
 """What Pallas changes in fast-agent and the MCP SDK for every agent, in this order."""
@@ -103,6 +79,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
     with LOADING, plain_argv():
         commands_seam.install()
         quick_connect.install()
+        downstreams_seam.install()
         for hook in HOOKS:
             library_hooks.install(hook)
         library_hooks.tell()

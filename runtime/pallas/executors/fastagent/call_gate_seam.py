@@ -15,11 +15,9 @@ from pallas.safe_text import one_line
 
 from ..call_gate import CallGate
 from ..model_client.call_arguments import note_in
-from .aggregator_seam import tools_of
+from .downstreams_seam import Downstreams, downstreams_of
 from .readable_result import readable, takes_of
-from .servers_seam import aggregator_of
 from .tool_allowlist import SEPARATOR
-from .tool_filter_seam import filter_refusal
 
 AGENT: Final = "agent:"
 """Before the name of an agent that is a tool, in rules."""
@@ -47,10 +45,10 @@ def identity_of(agent: Any, name: str, local: frozenset[str], labels: Mapping[st
     """
     if (peer := labels.get(name.casefold())) is not None:
         return ToolIdentity((f"{AGENT}{peer[0]}",))
-    aggregator: Any = getattr(agent, "_aggregator", None)
-    known: Mapping[str, Any] = getattr(aggregator, "_namespaced_tool_map", {})
-    if name in known:
-        return _listed(aggregator, known[name])
+    servers = downstreams_of(agent)
+    known: Mapping[str, Any] = servers.tools if servers is not None else {}
+    if servers is not None and name in known:
+        return _listed(servers, known[name])
     if name in local:
         return ToolIdentity((name,))
     child = getattr(agent, "_resolve_child_agent", lambda name: None)(name)
@@ -59,26 +57,27 @@ def identity_of(agent: Any, name: str, local: frozenset[str], labels: Mapping[st
     folded = name.casefold()
     in_other_case = next((each for key, each in known.items() if key.casefold() == folded), None)
     # fast-agent corrects the case of a whole name, unless it is a tool's own name.
-    if in_other_case is not None and all(each.tool.name != name for each in known.values()):
-        return _listed(aggregator, in_other_case)
-    if aggregator is None or not aggregator.server_names:
+    is_own = any(each.tool.name == name for each in known.values())
+    if servers is not None and in_other_case is not None and not is_own:
+        return _listed(servers, in_other_case)
+    if servers is None or not servers.server_names:
         return ToolIdentity((name,))
     alike = [each for each in known.values() if each.tool.name.casefold() == folded]
-    return _resolved(aggregator, name, alike)
+    return _resolved(servers, name, alike)
 
 
-def _listed(aggregator: Any, tool: Any) -> ToolIdentity:
-    server = aggregator.server_display_name(tool.server_name)
+def _listed(servers: Downstreams, tool: Any) -> ToolIdentity:
+    server = servers.server_display_name(tool.server_name)
     own = f"{server}{SEPARATOR}{tool.tool.name}"
     return ToolIdentity((own,), server, hints_of(getattr(tool.tool, "annotations", None)))
 
 
-def _resolved(aggregator: Any, name: str, alike: Sequence[Any]) -> ToolIdentity:
+def _resolved(servers: Downstreams, name: str, alike: Sequence[Any]) -> ToolIdentity:
     """What fast-agent calls by a name that is no whole one: perhaps a tool that its server does not list, and
     an unknown one at the first server. ``alike`` are the tools with that name of their own.
     """
-    target = aggregator.resolve_tool_name(name)
-    known = tools_of(aggregator).values()
+    target = servers.resolve_tool_name(name)
+    known = servers.tools.values()
     called = next(
         (
             each
@@ -87,11 +86,13 @@ def _resolved(aggregator: Any, name: str, alike: Sequence[Any]) -> ToolIdentity:
         ),
         None,
     )
-    others = [_listed(aggregator, each).names[0] for each in alike]
+    others = [_listed(servers, each).names[0] for each in alike]
     if called is not None:
-        tool = _listed(aggregator, called)
+        tool = _listed(servers, called)
         return tool._replace(names=tuple(dict.fromkeys((*filter(tool.names[0].__ne__, others), *tool.names))))
-    server = aggregator.server_display_name(target.server_name)
+    if target.server_name is None:
+        return ToolIdentity((*dict.fromkeys(others), name))
+    server = servers.server_display_name(target.server_name)
     own = f"{server}{SEPARATOR}{target.local_name}"
     return ToolIdentity((*dict.fromkeys((*others, own)), name), server)
 
@@ -103,7 +104,8 @@ async def identity(agent: Any, name: str, labels: Mapping[str, Any]) -> ToolIden
 
 def local_names(agent: Any, listed: Any) -> frozenset[str]:
     """The names of an agent's listed tools that are neither a server's nor another agent."""
-    known = getattr(getattr(agent, "_aggregator", None), "_namespaced_tool_map", {})
+    servers = downstreams_of(agent)
+    known: Mapping[str, Any] = servers.tools if servers is not None else {}
     children = getattr(agent, "_child_agents", {})
     return frozenset(
         tool.name for tool in listed.tools if tool.name not in known and tool.name not in children
@@ -229,7 +231,8 @@ class GatedAgent:
             return ""
         local = local_names(self._agent, await self._list_tools())
         tool = identity_of(self._agent, name, local, self._labels(turn))
-        if tool.server and (why := filter_refusal(aggregator_of(self._agent), name)):
+        servers = downstreams_of(self._agent)
+        if servers is not None and tool.server and (why := servers.filter_refusal(name)):
             return why  # nobody is asked about a call that is not made in any case
         # The ids of calls of sub-agents are those of other conversations.
         whole = (call_id or "") if self._own else f"{self._agent.name}/{call_id or ''}"

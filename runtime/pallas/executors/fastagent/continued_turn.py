@@ -22,6 +22,7 @@ from pallas.safe_text import one_line
 from ..base import Emit, ExecutorTurn
 from ..call_gate import check_repeatable, refused_by
 from .call_gate_seam import TurnGate, identity
+from .downstreams_seam import downstreams_of
 from .journaled_calls import JournaledCalls
 from .message_conversion import FrozenMessage, native_copy, natives
 from .text_stream import loop_message
@@ -186,6 +187,7 @@ def _failed(name: str) -> Fault:
 
 def _is_safe(agent: Any, name: str) -> bool:
     """Return whether the tool's server says that it only reads, or may be called twice."""
-    tools = getattr(getattr(agent, "_aggregator", None), "_namespaced_tool_map", {})
-    notes = getattr(getattr(tools.get(name), "tool", None), "annotations", None)
+    servers = downstreams_of(agent)
+    tool = servers.tools.get(name) if servers is not None else None
+    notes = tool.tool.annotations if tool is not None else None
     return bool(notes is not None and (notes.read_only_hint or notes.idempotent_hint))

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.tools import elicitation
 
 from pallas.asking import asker
@@ -18,7 +17,7 @@ from pallas.mcp_client.server_questions import NO_FIELDS, NO_RUN, declined
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
 
-from .sampling_seam import allowance_of
+from .sampling_seam import SamplingAllowance
 
 log = logging.getLogger(__name__)
 
@@ -27,26 +26,27 @@ _DECLINED: Final = "__DECLINED__"
 _CANCELLED: Final = "__CANCELLED__"
 
 
-def _asking(original: Callable[..., Any]) -> Callable[..., Any]:
-    def resolve_elicitation_handler(self: Any) -> Any:
-        handler = original(self)
-        if (
-            handler is None
-        ):  # the configuration says `mode: none`: elicitation is not even offered to the server
-            return None
-        is_fast_agents = str(getattr(handler, "__module__", "")).startswith("fast_agent.")
-        if handler is self.custom_elicitation_handler and not is_fast_agents:
-            return handler  # code of the project answers
+def elicitation_callback(
+    agent: str, server: str, handler: Any, own: Any, run: Callable[[], SamplingAllowance | None]
+) -> Any:
+    """Return what answers the questions of a server; None if it may ask none.
 
-        async def ask(context: Any, params: Any) -> Any:
-            server, run = str(self.display_server_name), allowance_of(self.aggregator)
-            if run is None:
-                return declined(one_line(self.agent_name or "", 80), one_line(server, 80), NO_RUN)
-            return await run.questions.answer(server, params)
+    ``handler`` is what fast-agent's settings give it, ``own`` the handler of the project's code; ``run``
+    gives the allowance of the run that calls the server.
+    """
+    if handler is None:  # the configuration says `mode: none`: elicitation is not even offered to the server
+        return None
+    is_fast_agents = str(getattr(handler, "__module__", "")).startswith("fast_agent.")
+    if handler is own and not is_fast_agents:
+        return handler  # code of the project answers
 
-        return ask
+    async def ask(context: Any, params: Any) -> Any:
+        allowance = run()
+        if allowance is None:
+            return declined(one_line(agent, 80), one_line(server, 80), NO_RUN)
+        return await allowance.questions.answer(server, params)
 
-    return resolve_elicitation_handler
+    return ask
 
 
 def _human_input(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,13 +74,4 @@ def _human_input(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_elicitation_input_callback
 
 
-HOOKS: Final = (
-    Hook(
-        "elicitation.asked",
-        MCPClientCallbackRuntime,
-        "_resolve_elicitation_handler",
-        ("self",),
-        _asking,
-    ),
-    Hook("elicitation.human_input", elicitation, "get_elicitation_input_callback", (), _human_input),
-)
+HOOK: Final = Hook("elicitation.human_input", elicitation, "get_elicitation_input_callback", (), _human_input)

@@ -1,4 +1,4 @@
-"""The environment of stdio servers and of the shell tool: fast-agent gives the latter all of the fleet's.
+"""The environment of the shell tool: fast-agent gives it all of the fleet's.
 
 ``tests/contract/test_hooks.py`` fails when the wrapped code changes.
 """
@@ -6,18 +6,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from fast_agent.mcp import client_gateway
 from fast_agent.tools import local_shell_executor
 
 from pallas.child_environment import program_environment
 from pallas.mcp_client.library_hooks import Hook
-
-
-def _of_programs(original: Callable[..., Any]) -> Callable[..., Any]:
-    def get_default_environment() -> dict[str, str]:
-        return program_environment({})
-
-    return get_default_environment
 
 
 def _of_shells(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,13 +29,10 @@ def _of_shells(original: Callable[..., Any]) -> Callable[..., Any]:
     return build_child_environment
 
 
-HOOKS: Final = (
-    Hook("environment.stdio", client_gateway, "get_default_environment", (), _of_programs),
-    Hook(
-        "environment.shell",
-        local_shell_executor,
-        "build_child_environment",
-        ("active_home", "no_home", "base", "overrides"),
-        _of_shells,
-    ),
+HOOK: Final = Hook(
+    "environment.shell",
+    local_shell_executor,
+    "build_child_environment",
+    ("active_home", "no_home", "base", "overrides"),
+    _of_shells,
 )

@@ -19,21 +19,23 @@ from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
+from pallas.executors.replay.replay import current_replay
 from pallas.health.provider_endpoint import key_place
 from pallas.model import ANONYMOUS, Fault, FaultType, Notice, ServerChange
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
+from pallas.tools_lock.project_servers import gate_for
 from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from ..project_imports import import_fault
 from . import (
     auth_seam,
+    downstreams_seam,
     forward_trace,
     model_registry,
     seam,
-    servers_seam,
 )
 from .agent_loader import check_servers, choose_agent, defined_at, load
 from .fastagent_faults import ProviderFault, fault_of, refused_fault, starts_without_instance
@@ -41,7 +43,6 @@ from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
 from .instance_turn import FastAgentInstance, generate, prepare_instance
-from .lock_seam import make_gate
 from .message_conversion import native_copy
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
@@ -166,7 +167,7 @@ class FastAgentExecutor(Executor):
         variables = {name: each.key_variable for name, each in known.items()}
         auth_seam.forward_to(fast, opted_in, variables)
         self._forwards = bool(opted_in)
-        self._gate = make_gate(self._project, self._config)
+        self._gate = gate_for(self._project, self._config) if current_replay() is None else None
         self._pool = self._new_pool()
         self._fast, self._name = fast, name
         self._info = ExecutorInfo(
@@ -415,13 +416,13 @@ class FastAgentExecutor(Executor):
         slot = LeaseSlot(lease)
         hanging = hanging_of(each.servers for each in self._instances.values())
         until = asyncio.get_running_loop().time()
-        until += min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
+        until += min(downstreams_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
         try:
             with (
                 connecting(slot),
                 noting(self._reads),
-                servers_seam.planned(
-                    servers_seam.ConnectPlan(until, hanging | self._unconfigured.keys(), self._gate)
+                downstreams_seam.planned(
+                    downstreams_seam.ConnectPlan(until, hanging | self._unconfigured.keys(), self._gate)
                 ),
             ):
                 session = await self._harness.session(key)

@@ -1,27 +1,22 @@
 """Failures of calls to a downstream: the traceback goes to the log, a short text to the model.
 
-fast-agent turns every exception of a dispatch into a tool result with the exception's text and drops its
-traceback. This module logs it where it arises, under ``pallas.forward.trace`` (SPEC PR-32).
+The log's records are under ``pallas.forward.trace`` (SPEC PR-32).
 """
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED
 
-from pallas.mcp_client.library_hooks import Hook
-from pallas.mcp_client.stdio_seam import was_ended
+from pallas.downstreams.server_stderr import ServerErrorReader
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
-from .aggregator_seam import EXECUTE, EXECUTE_PARAMETERS, connection_of
 from .log_seam import is_logged, note_logged
-from .stderr_seam import reader_of
 
 log = logging.getLogger("pallas.forward.trace")
 
@@ -31,6 +26,8 @@ MAX_TEXT: Final = 500
 _MISTAKES: Final = (TypeError, AttributeError, LookupError, NameError, AssertionError)
 # Code awaited something that is not awaitable. Only its author can use the text.
 _AWAITED: Final = re.compile(r"object '?\w+'? can't be (?:used in 'await' expression|awaited)")
+
+_MISTAKE: Final = "it failed inside; the log has the details under pallas.forward.trace"
 
 _run_id: ContextVar[str] = ContextVar("run_id", default="")
 _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
@@ -64,117 +61,54 @@ def structured_content() -> Any:
     return _structured.get()
 
 
-def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a whole dispatch: note the server and tool, and shorten the error text for the model."""
+async def dispatched[T](
+    agent: str,
+    server: str,
+    operation: str,
+    reader: ServerErrorReader | None,
+    call: Callable[[], Awaitable[T]],
+) -> T:
+    """Make a request of a downstream; ``operation`` is the tool, or another method. Logs what goes wrong.
 
-    async def execute_on_server(
-        self: Any,
-        server_name: str,
-        operation_type: str,
-        operation_name: str,
-        method_name: str,
-        method_args: dict[str, Any] | None = None,
-        error_factory: Callable[[str], Any] | None = None,
-        progress_callback: Any = None,
-    ) -> Any:
-        token = _hop.set((server_name, operation_name or method_name))
-        reader = reader_of(connection_of(self, server_name))
-        seen = reader.count if reader is not None else 0
-        short, made = None, list[str]()
-        if error_factory is not None:
-
-            def short(text: str, make: Callable[[str], Any] = error_factory) -> Any:
-                made.append(text)
-                return make(_short(text))
-
-        try:
-            result = await original(
-                self,
-                server_name,
-                operation_type,
-                operation_name,
-                method_name,
-                method_args,
-                short,
-                progress_callback,
-            )
-        except Exception as error:
-            _trace(self, error)
-            raise
-        finally:
-            _hop.reset(token)
-        _structured.set(getattr(result, "structured_content", None))
-        if getattr(result, "is_error", False) is True:
-            said = "\n".join(str(getattr(block, "text", "")) for block in getattr(result, "content", ()))
-            if reader is not None:
-                _exception.set(reader.exception_since(seen, said))
-            if not made:
-                raised = reader.take_traceback() if reader is not None else ""
-                _log_answer(self, server_name, operation_name, said, raised)
-        return _without_riddles(server_name, result)
-
-    return execute_on_server
+    ``reader`` reads the server's stderr. Raises what the call raised, with a text for models; never a
+    mistake of a program.
+    """
+    token = _hop.set((server, operation))
+    seen = reader.count if reader is not None else 0
+    try:
+        result = await call()
+    except Exception as error:
+        _mask(error)
+        _trace(agent, error)
+        if _closed(error):
+            raise ConnectionError("the connection was closed in the middle of it") from error
+        if isinstance(error, _MISTAKES):
+            raise RuntimeError(_MISTAKE) from error  # noqa: TRY004 - it is about no value of ours
+        raise
+    finally:
+        _hop.reset(token)
+    _structured.set(getattr(result, "structured_content", None))
+    if getattr(result, "is_error", False) is True:
+        said = "\n".join(str(getattr(block, "text", "")) for block in getattr(result, "content", ()))
+        if reader is not None:
+            _exception.set(reader.exception_since(seen, said))
+        raised = reader.take_traceback() if reader is not None else ""
+        _log_answer(agent, server, operation, said, raised)
+    made: T = _without_riddles(server, result)
+    return made
 
 
-def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap one step of a dispatch, where an exception appears first."""
-
-    async def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return await original(self, *args, **kwargs)
-        except Exception as error:
-            _mask(error)
-            _trace(self, error)
-            if _closed(error):
-                raise ConnectionError("the connection was closed in the middle of it") from error
-            if was_ended(error):  # connect again at once, for the next calls
-                raise ConnectionError(one_line(str(error), MAX_TEXT)) from error
-            if isinstance(error, _MISTAKES):
-                raise RuntimeError(_mistake(error)) from error  # noqa: TRY004 - it is about no value of ours
-            raise
-
-    return step
+def short(text: str) -> str:
+    """Return at most ``MAX_TEXT`` characters in one line, with secrets masked: what a model gets."""
+    return one_line(redact_text(_AWAITED.sub("an internal error", text)), MAX_TEXT)
 
 
-HOOKS: Final = (
-    Hook(
-        "trace.dispatch",
-        MCPAggregator,
-        EXECUTE,
-        EXECUTE_PARAMETERS,
-        _dispatch,
-    ),
-    Hook(
-        "trace.connect",
-        MCPAggregator,
-        "_execute_initial_server_operation",
-        ("self", "server_name", "try_execute"),
-        _traced,
-    ),
-    Hook(
-        "trace.reconnect",
-        MCPAggregator,
-        "_reconnect_and_replay_server_operation",
-        ("self", "server_name", "try_execute"),
-        _traced,
-    ),
-    Hook(
-        "trace.call",
-        MCPAggregator,
-        "_execute_session_method",
-        ("self", "client", "method_name", "method_args", "progress_callback"),
-        _traced,
-    ),
-)
-
-
-def _trace(aggregator: Any, error: Exception) -> None:
-    """Log the exception once, at the first wrapper that catches it."""
+def _trace(agent: str, error: Exception) -> None:
+    """Log the exception once."""
     if is_logged(error):
         return
     note_logged(error)
     server, tool = (one_line(part, 80) for part in _hop.get())
-    agent = one_line(str(aggregator.agent_name or ""), 80)
     known = {"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()}
     log.error(
         "%s: %s/%s failed: %s: %s",
@@ -188,9 +122,8 @@ def _trace(aggregator: Any, error: Exception) -> None:
     )
 
 
-def _log_answer(aggregator: Any, server: str, tool: str, said: str, raised: str) -> None:
+def _log_answer(agent: str, server: str, tool: str, said: str, raised: str) -> None:
     """Log a call that the server answered with an error, with the traceback that it ``raised`` itself."""
-    agent = one_line(str(aggregator.agent_name or ""), 80)
     server, tool = one_line(server, 80), one_line(tool, 80)
     extra = {"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()}
     text = f"{agent or 'an agent'}: {server}/{tool} failed: {one_line(redact_text(said), MAX_TEXT)}"
@@ -210,20 +143,10 @@ def _mask(error: Exception) -> None:
 
 
 def _closed(error: Exception) -> bool:
-    """Return whether the other end closed the connection. fast-agent reconnects only for a
-    ConnectionError."""
+    """Return whether the other end closed the connection."""
     if not isinstance(error, MCPError):
         return False
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
-
-
-def _mistake(error: Exception) -> str:
-    return "it failed inside; the log has the details under pallas.forward.trace"
-
-
-def _short(text: str) -> str:
-    """Return at most ``MAX_TEXT`` characters in one line, with secrets masked."""
-    return one_line(redact_text(_AWAITED.sub("an internal error", text)), MAX_TEXT)
 
 
 def _without_riddles(server: str, result: Any) -> Any:

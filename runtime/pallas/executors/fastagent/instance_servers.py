@@ -16,7 +16,7 @@ from pallas.telemetry.trace_context import bind_agent, outside_of_runs
 from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, ExecutorTurn
-from . import lock_seam, servers_seam
+from .downstreams_seam import Downstreams, downstreams_of
 from .fastagent_faults import refused_fault, without_options
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ RETRY_SECONDS: Final = 120.0
 # Seconds between two looks at whether all servers are still connected, also while nobody asks anything.
 LOOK_SECONDS: Final = 5.0
 _PAUSE: Final = 1.0
+_PLACE: Final = "{{serverInstructions}}"
 _LONGEST_PAUSE: Final = 15.0
 _REFUSED: Final[Mapping[CredentialSource, str]] = {
     "forwarded": "refused the caller's bearer (HTTP {status})",
@@ -88,10 +89,9 @@ class Servers:
         self._returned = returned
         self._gate = gate
         self._lock_version = gate.version if gate is not None else None
-        self._agents = tuple(each for each in agents if servers_seam.aggregator_of(each) is not None)
-        found = (servers_seam.aggregator_of(each) for each in self._agents)
-        # With the names of its servers: a closed aggregator does not know them.
-        self._aggregators = tuple((each, servers_seam.servers_at_start(each)) for each in found)
+        self._agents = tuple(each for each in agents if downstreams_of(each) is not None)
+        found = tuple(each for agent in agents if (each := downstreams_of(agent)) is not None)
+        self._downstreams = tuple((each, each.at_start) for each in found)
         self._why: dict[str, Missing] = {}
         # How the programs of those ended that are missing, and how often they were tried since.
         self._ends: dict[str, str] = {}
@@ -104,25 +104,25 @@ class Servers:
         self._told: frozenset[str] = frozenset()
         # What is missing from the start was never lost: the health has it.
         self._lost: Callable[[str, str], None] = lambda server, why: None
-        for aggregator, _ in self._aggregators:
-            for name, error in servers_seam.errors_of(aggregator).items():
+        for downstreams, _ in self._downstreams:
+            for name, error in downstreams.errors.items():
                 self._why[name] = _why(error, slot.refused.get(name))
         for name in skipped:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
         self.look()
         self._lost = lost
-        self._looking = _apart(self._look_on(), "look after servers") if self._aggregators else None
+        self._looking = _apart(self._look_on(), "look after servers") if self._downstreams else None
         # The servers that are missing in the agents' instructions.
         self._unsaid = frozenset(self.missing())
 
     def missing(self) -> dict[str, Missing]:
         """The servers that are not connected now, by name, with the reason."""
         found: dict[str, Missing] = {}
-        for aggregator, wanted in self._aggregators:
+        for downstreams, wanted in self._downstreams:
             for name in wanted:
                 if name in self._unconfigured:
                     found[name] = Missing(self._unconfigured[name])
-                elif not servers_seam.connected(aggregator, name):
+                elif not downstreams.is_connected(name):
                     found[name] = self._why.get(name) or Missing(
                         "cannot be reached", detail=self._ends.get(name, "")
                     )
@@ -165,7 +165,7 @@ class Servers:
         ):  # between two runs: the instruction must not change in the middle of one
             self._unsaid = frozenset(missing)
             for agent in self._agents:
-                await servers_seam.instruct(agent)
+                await _instruct(agent)
         return missing
 
     async def _follow_lock(self) -> bool:
@@ -173,8 +173,8 @@ class Servers:
         if self._gate is None or self._lock_version == (version := self._gate.version):
             return False
         self._lock_version = version
-        for aggregator, _ in self._aggregators:
-            await lock_seam.list_again(aggregator, LOST_SECONDS)
+        for downstreams, _ in self._downstreams:
+            await downstreams.list_again(LOST_SECONDS)
         self._returned("", "")
         return True
 
@@ -234,7 +234,7 @@ class Servers:
             await asyncio.wait([self._attempt(name) for name in names], timeout=_LONGEST_PAUSE)
 
     def _calls(self, name: str) -> bool:
-        return any(name in wanted for _, wanted in self._aggregators)
+        return any(name in wanted for _, wanted in self._downstreams)
 
     def _attempt(self, name: str, *, doubted: bool = False) -> asyncio.Task[None]:
         """Return the task that connects that server, one at a time, without a run's context.
@@ -252,17 +252,17 @@ class Servers:
         return task
 
     async def _check(self, name: str, slot: LeaseSlot) -> None:
-        for aggregator, wanted in self._aggregators:
-            if name in wanted and not await servers_seam.answers(aggregator, name, SETTLE_SECONDS / 2):
-                await self._connect(name, slot, lost=aggregator)
+        for downstreams, wanted in self._downstreams:
+            if name in wanted and not await downstreams.answers(name, SETTLE_SECONDS / 2):
+                await self._connect(name, slot, lost=downstreams)
 
-    async def _connect(self, name: str, slot: LeaseSlot, *, lost: Any = None) -> None:
+    async def _connect(self, name: str, slot: LeaseSlot, *, lost: Downstreams | None = None) -> None:
         slot.refused.pop(name, None)
-        for aggregator, wanted in self._aggregators:
-            there = aggregator is not lost and servers_seam.connected(aggregator, name)
-            if name not in wanted or there:
+        for downstreams, wanted in self._downstreams:
+            is_new = downstreams is lost
+            if name not in wanted or (not is_new and downstreams.is_connected(name)):
                 continue
-            error = await servers_seam.attach(aggregator, name, RETRY_SECONDS)
+            error = await downstreams.connect(name, RETRY_SECONDS, is_new=is_new)
             if error is not None:
                 self._why[name] = _why(error, slot.refused.get(name))
                 self._failures[name] += 1
@@ -345,6 +345,12 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Miss
     if reason := end_of(error):
         return Missing(reason, ended=True, detail=reason, error=error)
     return Missing("cannot be reached", detail=detail, error=error)
+
+
+async def _instruct(agent: Any) -> None:
+    """Fill the connected servers' instructions into an instruction that has a placeholder for them."""
+    if _PLACE in (getattr(agent, "_instruction_template", None) or ""):
+        await agent._apply_instruction_templates()
 
 
 def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

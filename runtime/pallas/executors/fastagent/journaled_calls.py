@@ -10,8 +10,8 @@ from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.types import PromptMessageExtended
 
 from ..base import TurnJournal
+from .call_meta import naming_call
 from .send_gate import gating
-from .trace_seam import naming_call
 
 
 class JournaledCalls:

@@ -1,8 +1,6 @@
 """Keeps Pallas' logging: fast-agent changes it whenever an agent starts or a server is connected.
 
-It sets up its loggers at every start of an agent, after which ours are restored. Each of its connection
-managers adds log filters to the same loggers, for ever: without ``ONE_FILTER`` every instance, and so every
-version of an agent, leaves some behind, and each record of those loggers goes through all of them.
+It sets up its loggers at every start of an agent, after which ours are restored.
 
 Each log event of fast-agent costs three tasks, also one that its filters drop: five events for each turn.
 ``EVENTS`` leaves out those whose level is below that of every reader. The others become records in a task
@@ -26,7 +24,6 @@ from fast_agent import context
 from fast_agent.core.logging.listeners import FilteredListener
 from fast_agent.core.logging.logger import Logger
 from fast_agent.core.logging.transport import AsyncEventBus, FilteredEventTransport, NoOpTransport
-from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.log import reapply_logging
@@ -51,17 +48,6 @@ def _is_ours(original: Callable[..., Any]) -> Callable[..., Any]:
             logging.getLogger("fast_agent").addFilter(_as_record_of_its_own)
 
     return configure_logger
-
-
-def _once(add: Any) -> Any:
-    added: list[bool] = []
-
-    def suppress(self: Any) -> None:
-        if not added:
-            added.append(True)
-            add(self)
-
-    return suppress
 
 
 def _drained(wait: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,14 +143,6 @@ def _passes(event_filter: Any, rank: int) -> bool:
 
 
 HOOK: Final = Hook("log", context, "configure_logger", ("config",), _is_ours)
-ONE_FILTER: Final = tuple(
-    Hook(f"one-filter{name.replace('_', '-')}", MCPConnectionManager, name, ("self",), _once)
-    for name in (
-        "_suppress_mcp_sse_errors",
-        "_suppress_mcp_streamable_http_errors",
-        "_suppress_mcp_oauth_cancel_errors",
-    )
-)
 EVENTS: Final = Hook(
     "log-events", Logger, "event", ("self", "etype", "ename", "message", "context", "data"), _owned
 )

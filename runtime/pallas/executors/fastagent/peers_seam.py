@@ -17,8 +17,8 @@ from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_call, current_run
 
 from ..base import Emit, ExecutorTurn
+from .call_meta import named_call
 from .peer_tools import PeerCalls, PeerTool, fault_text, is_renamed, names_for, text_for
-from .trace_seam import named_call
 
 log = logging.getLogger(__name__)
 

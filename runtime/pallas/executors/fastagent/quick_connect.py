@@ -1,7 +1,6 @@
 """Speeds up connecting to a downstream or a model's provider, for which a caller may be waiting.
 
 Each HTTP client read the certificates again, tens of milliseconds on the loop; they share one store now.
-And fast-agent polls every 100 ms whether a connection is up; it polls ten times as often now.
 """
 
 import logging
@@ -10,7 +9,6 @@ import ssl
 from typing import Any, Final
 
 import httpx2
-from fast_agent.mcp import mcp_connection_manager
 from httpx2._transports import default
 
 from pallas.mcp_client import library_hooks
@@ -20,8 +18,6 @@ from pallas.model import Fault
 log = logging.getLogger(__name__)
 
 _VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-# Seconds between two polls of a connection that is being opened.
-_POLL: Final = 0.01
 
 
 def _share(create: Any) -> Any:
@@ -60,32 +56,10 @@ ONE_STORE_FOR_MODELS: Final = Hook(
 )
 
 
-def _look_sooner(wait: Any) -> Any:
-    async def wait_for_initialized(
-        server_conn: Any, startup_timeout_seconds: float | None, *, poll_interval_seconds: float = _POLL
-    ) -> None:
-        await wait(
-            server_conn,
-            startup_timeout_seconds,
-            poll_interval_seconds=min(poll_interval_seconds, _POLL),
-        )
-
-    return wait_for_initialized
-
-
-SOONER: Final = Hook(
-    name="connected-sooner",
-    owner=mcp_connection_manager,
-    attribute="_wait_for_initialized_with_startup_budget",
-    parameters=("server_conn", "startup_timeout_seconds", "poll_interval_seconds"),
-    wrap=_look_sooner,
-)
-
-
 def install() -> None:
     """Install the patches. If the patched code has changed, connecting is slow again, without other
     effects."""
-    for hook in (ONE_STORE, ONE_STORE_FOR_MODELS, SOONER):
+    for hook in (ONE_STORE, ONE_STORE_FOR_MODELS):
         try:
             library_hooks.install(hook)
         except Fault as fault:

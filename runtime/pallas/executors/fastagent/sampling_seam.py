@@ -8,15 +8,12 @@ number of requests for each server that it calls, counted in the run's usage, an
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from fast_agent.mcp import sampling
-from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp_types import INVALID_REQUEST, ErrorData
 
 from pallas.config.downstreams import SAMPLING_REQUESTS, SAMPLING_TOKENS
@@ -26,7 +23,6 @@ from pallas.model import Usage
 from pallas.safe_text import one_line
 
 from . import model_client_seam
-from .forward_trace import HOOKS as DISPATCH
 
 log = logging.getLogger(__name__)
 
@@ -86,13 +82,11 @@ class SamplingAllowance:
 
 _allowance: ContextVar[SamplingAllowance | None] = ContextVar("pallas_sampling", default=None)
 _created_llms: ContextVar[list[Any] | None] = ContextVar("pallas_sampling_models", default=None)
-# Keyed by the run's aggregator: a request may arrive in the context of the connection.
-_runs: Final[WeakKeyDictionary[Any, SamplingAllowance]] = WeakKeyDictionary()
 
 
-def allowance_of(aggregator: Any) -> SamplingAllowance | None:
-    """Return the allowance of the run that calls servers with this aggregator."""
-    return _runs.get(aggregator) if aggregator is not None else None
+def current_allowance() -> SamplingAllowance | None:
+    """Return the allowance of the run that this code works for."""
+    return _allowance.get()
 
 
 @contextmanager
@@ -116,42 +110,42 @@ def usage_of(models: Any) -> Usage:
     return Usage(sum(taken) if taken else None, sum(given) if given else None)
 
 
-def _opted_in(original: Callable[..., Any]) -> Callable[..., Any]:
-    def make_sampling_callback(self: Any) -> Any:
-        has_entry = self.server_config is not None and self.server_config.sampling is not None
-        return original(self) if has_entry else None
+def sampling_callback(
+    server: str,
+    entry: Any,
+    ask: Callable[[Any], Awaitable[Any]],
+    run: Callable[[], SamplingAllowance | None],
+) -> Any:
+    """Return what answers the sampling requests of a server; None if its ``entry`` has no ``sampling:``.
 
-    return make_sampling_callback
+    ``ask`` asks a model; ``run`` gives the allowance of the run that calls the server.
+    """
+    if entry is None:
+        return None
+    settings = entry.model_extra or {}
+    limit = int(settings.get("max_requests", SAMPLING_REQUESTS))
+    most = int(settings.get("max_tokens", SAMPLING_TOKENS))
+    server = one_line(server, 80)
 
-
-def _limited(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def sampling_callback(self: Any, context: Any, params: Any) -> Any:
-        server = one_line(self.display_server_name, 80)
-        allowance = allowance_of(self.aggregator)
+    async def answer(context: Any, params: Any) -> Any:
+        allowance = run()
         if allowance is None:
             return _refusal("no run calls this server")
-        settings = self.server_config.sampling.model_extra or {}
-        limit = int(settings.get("max_requests", SAMPLING_REQUESTS))
         if refused := allowance.take(server, limit):
             if server not in allowance.refused:  # one line only: a server may ask without end
                 allowance.refused.add(server)
                 _tell(logging.WARNING, allowance, server, f"was refused: {refused}")
             return _refusal(refused)
-        most = int(settings.get("max_tokens", SAMPLING_TOKENS))
-        params = params.model_copy(update={"max_tokens": min(params.max_tokens, most)})
-        result = await allowance.answer(lambda: original(self, context, params))
+        asked = params.model_copy(update={"max_tokens": min(params.max_tokens, most)})
+        result = await allowance.answer(lambda: ask(asked))
         if isinstance(result, ErrorData) and result.code != INVALID_REQUEST:
             result = _refusal("the model gave no answer")  # the provider's error text is not for the server
         outcome = "failed" if isinstance(result, ErrorData) else "was answered"
-        _tell(
-            logging.INFO,
-            allowance,
-            server,
-            f"{outcome} ({allowance.request_counts[server]} of {limit} in this run)",
-        )
+        count = f"{allowance.request_counts[server]} of {limit} in this run"
+        _tell(logging.INFO, allowance, server, f"{outcome} ({count})")
         return result
 
-    return sampling_callback
+    return answer
 
 
 def _refusal(why: str) -> ErrorData:
@@ -180,30 +174,10 @@ def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
     return create_sampling_llm
 
 
-def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def execute_on_server(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (allowance := _allowance.get()) is not None:
-            _runs[self] = allowance
-        return await original(self, *args, **kwargs)
-
-    return execute_on_server
-
-
-HOOKS: Final = (
-    Hook("sampling.opt_in", MCPClientCallbackRuntime, "_make_sampling_callback", ("self",), _opted_in),
-    Hook(
-        "sampling.limits",
-        MCPClientCallbackRuntime,
-        "_sampling_callback",
-        ("self", "context", "params"),
-        _limited,
-    ),
-    Hook(
-        "sampling.usage",
-        sampling,
-        "create_sampling_llm",
-        ("params", "model_string", "api_key", "app_context"),
-        _noted,
-    ),
-    Hook("sampling.run", MCPAggregator, "_execute_on_server", DISPATCH[0].parameters, _calling),
+HOOK: Final = Hook(
+    "sampling.usage",
+    sampling,
+    "create_sampling_llm",
+    ("params", "model_string", "api_key", "app_context"),
+    _noted,
 )

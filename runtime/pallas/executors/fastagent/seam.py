@@ -6,7 +6,7 @@
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Final
@@ -177,17 +177,20 @@ def retry_sooner(agent: Any) -> None:
         llm.retry_backoff_seconds = RETRY_SECONDS
 
 
-def prepare_clones(agent: Any, prepare: Callable[[Any], None]) -> None:
+def prepare_clones(
+    agent: Any, prepare: Callable[[Any], None], within: Callable[[Any], AbstractContextManager[None]]
+) -> None:
     """Call ``prepare`` with each copy that fast-agent makes of this agent, for a call of it as a tool.
 
-    The second call does nothing.
+    A copy is made ``within`` a block for the agent. The second call does nothing.
     """
     spawn = getattr(agent, _SPAWN, None)
     if spawn is None or _SPAWN in vars(agent):
         return
 
     async def spawn_prepared(**options: Any) -> Any:
-        clone = await spawn(**options)
+        with within(agent):
+            clone = await spawn(**options)
         prepare(clone)
         return clone
 

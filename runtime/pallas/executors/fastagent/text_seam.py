@@ -23,6 +23,12 @@ def sending_meta(keys: Mapping[str, Any]) -> Iterator[None]:
         variable.reset(token)
 
 
+def sent_meta() -> dict[str, Any]:
+    """Return the keys for the ``_meta`` of a call of a downstream that is made now."""
+    variable: Any = fastagent_llm._mcp_metadata_var
+    return dict(variable.get() or {})
+
+
 @contextmanager
 def asking_for_text(wanted: bool) -> Iterator[None]:
     """Make calls to downstreams within the block, and its tasks, ask for text in their ``_meta``.

@@ -17,6 +17,8 @@ from pallas.toolbox.plain_json import json_text, text_of
 from pallas.toolbox.server_connection import connected
 from pallas.toolbox.server_endpoint import ServerEndpoint
 
+from .downstreams_seam import downstreams_of
+
 MAX_TOOLS: Final = 500
 # Limits in characters: a schema, a description, and all schemas of a server.
 MAX_SCHEMA: Final = 64 * 1024
@@ -81,8 +83,8 @@ def tools_of(agents: Iterable[Any], servers: Iterable[str], away: Container[str]
     """
     found: dict[str, dict[str, Any]] = {name: {} for name in ("", *servers)}
     for agent in agents:
-        aggregator = getattr(agent, "_aggregator", None)
-        for each in list(getattr(aggregator, "_namespaced_tool_map", {}).values()):
+        downstreams = downstreams_of(agent)
+        for each in list(downstreams.tools.values()) if downstreams is not None else ():
             found.setdefault(each.server_name, {})[each.tool.name] = each.tool
         for tool in list(getattr(agent, "_tool_schemas", ())):
             found[""][tool.name] = tool

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp.server import Server
@@ -17,6 +18,26 @@ from .replay import Replay
 _END_S: Final = 2.0
 """Seconds for the end of a server."""
 _DATA: Final = ("data", "blob")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How a recorded server is reached."""
+
+    replay: Replay
+    name: str
+
+    is_program = False
+    writes_record = False
+
+    @property
+    def key(self) -> str:
+        """The name of the server."""
+        return self.name
+
+    def open(self, link: Any) -> Any:
+        """Start it."""
+        return recorded_server(self.replay, self.name)
 
 
 @asynccontextmanager

@@ -4,26 +4,23 @@ The keys are in the ``_meta`` of a request, including each retry. A server that 
 them, as the protocol says of ``_meta``.
 """
 
-import functools
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final
 from weakref import WeakSet
 
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from opentelemetry import context as otel
 from opentelemetry import trace as spans
 
-from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
 
-from .text_seam import sending_meta
+from .text_seam import sent_meta
 
 log = logging.getLogger(__name__)
 
@@ -35,38 +32,27 @@ _call_keys: Final[ContextVar[Mapping[str, Any]]] = ContextVar("call_keys", defau
 CALL_META: Final = ("local.pallas/runId", "local.pallas/callId", "local.pallas/attempt")
 """The keys that name a call of a durable run: a server may refuse an attempt below one that it has seen."""
 
-# The methods with which fast-agent sends metadata.
-_CARRYING: Final = frozenset({"call_tool", "read_resource", "get_prompt"})
 
+async def traced[T](connection: Any, call: Callable[[dict[str, Any] | None], Awaitable[T]]) -> T:
+    """Make a call with the ``_meta`` that it gets: the keys of the run's trace, and of ``sending_meta``.
 
-def _carry(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def execute_session_method(
-        self: Any, client: Any, *, method_name: str, method_args: Any, progress_callback: Any
-    ) -> Any:
-        call = functools.partial(
-            original,
-            self,
-            client,
-            method_name=method_name,
-            method_args=method_args,
-            progress_callback=progress_callback,
-        )
-        trace = outgoing() if method_name in _CARRYING and client not in _refusing else None
-        if not trace:
-            return await call()
-        keys = {**trace, **_call_keys.get()}
-        try:
-            with _carrying(keys):
-                return await call()
-        except MCPError as error:
-            if not _refused(error):
-                raise
-        # It refused the metadata, so nothing was done: retry without it, and leave it out from now on.
-        _refusing.add(client)
-        log.warning("a downstream refuses unknown keys in _meta; it is called without them from now on")
-        return await call()
-
-    return execute_session_method
+    A server that refuses such keys is called once more without those of the trace, and from then on.
+    """
+    own = sent_meta()
+    trace = outgoing() if connection not in _refusing else None
+    if not trace:
+        return await call(own or None)
+    keys = {**trace, **_call_keys.get()}
+    try:
+        with _carrying(keys):
+            return await call({**own, **keys})
+    except MCPError as error:
+        if not _refused(error):
+            raise
+    # It refused the metadata, so nothing was done.
+    _refusing.add(connection)
+    log.warning("a downstream refuses unknown keys in _meta; it is called without them from now on")
+    return await call(own or None)
 
 
 def _refused(error: MCPError) -> bool:
@@ -91,24 +77,14 @@ def named_call() -> str:
 
 @contextmanager
 def _carrying(keys: Mapping[str, Any]) -> Iterator[None]:
-    """Add the keys to requests made in this block."""
+    """Make the span of the keys that of requests made in this block: the SDK writes its own keys too."""
     ambient = None
     if not spans.get_current_span().is_recording():
         _, trace_id, span_id, flags = keys[TRACEPARENT].split("-")
         own = spans.SpanContext(int(trace_id, 16), int(span_id, 16), False, spans.TraceFlags(int(flags, 16)))
         ambient = otel.attach(spans.set_span_in_context(spans.NonRecordingSpan(own)))
     try:
-        with sending_meta(keys):
-            yield
+        yield
     finally:
         if ambient is not None:
             otel.detach(ambient)
-
-
-HOOK: Final = Hook(
-    "outgoing-trace",
-    MCPAggregator,
-    "_execute_session_method",
-    ("self", "client", "method_name", "method_args", "progress_callback"),
-    _carry,
-)

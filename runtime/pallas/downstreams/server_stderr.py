@@ -1,4 +1,4 @@
-"""Logs the stderr of stdio servers, which fast-agent sends to /dev/null, and finds exceptions in it.
+"""Logs the stderr of programs that are servers, and finds exceptions in it.
 
 Off unless ``pallas dev`` or the user turns it on: servers may write their arguments, which hold secrets that
 we cannot mask.
@@ -8,19 +8,13 @@ import asyncio
 import io
 import os
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Final
 
-from fast_agent.mcp import client_gateway
-
-from pallas.mcp_client.library_hooks import Hook
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.log.printed_lines import EXCEPTION, FRAME, LINE, TRACEBACK
-from pallas.telemetry.log.server_output import is_logged, server_lines
+from pallas.telemetry.log.server_output import server_lines
 
 _AT_ONCE: Final = 64 * 1024
 _KEPT: Final = 20
@@ -129,31 +123,3 @@ class ServerErrorReader:
             self._in_traceback = False
             self.count += 1
             self._exceptions.append(one_line(redact_text(text), _MAX_SHOWN))
-
-
-opened: Final[ContextVar["list[ServerErrorReader] | None"]] = ContextVar("opened_stderr", default=None)
-"""The list that a connection adds what reads its server's stderr to; None for no list."""
-_readers: Final[WeakKeyDictionary[Any, ServerErrorReader]] = WeakKeyDictionary()
-
-
-def reader_of(connection: Any) -> ServerErrorReader | None:
-    """Return what reads the stderr of a connection's server; None if that is not logged."""
-    return _readers.get(connection) if connection is not None else None
-
-
-def _to_log(original: Callable[..., Any]) -> Callable[..., Any]:
-    def get_stderr_handler(server_name: str, *, on_line: Any = None) -> Any:
-        if not is_logged():
-            return original(server_name, on_line=on_line)
-        # ``on_line`` would put whole lines into the failure text for a model.
-        errors = ServerErrors(server_name)
-        if (connection := getattr(on_line, "__self__", None)) is not None:
-            _readers[connection] = errors.reader
-        if (listed := opened.get()) is not None:
-            listed.append(errors.reader)
-        return errors
-
-    return get_stderr_handler
-
-
-HOOK: Final = Hook("stdio.stderr", client_gateway, "get_stderr_handler", ("server_name", "on_line"), _to_log)

@@ -1,0 +1,460 @@
+"""One connection to one MCP server: opened in either era, listed, called, lost, and opened again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp import Client, MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Implementation,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    SamplingCapability,
+    SamplingToolsCapability,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from pallas import __version__
+from pallas.mcp_client import stdio_seam
+from pallas.model.fault import leaves_of
+from pallas.safe_text import one_line
+
+from .http_requests import CallFate, call_fate
+from .offer import Offer, offer_of
+from .raw_streams import RawStreams
+from .result_fit import LeftOut
+from .transports import Http, Link, Transport
+from .usable_results import UsableResult, usable_result
+
+log = logging.getLogger(__name__)
+
+START_SECONDS: Final = 120.0
+"""How long one opening may take, from the start of a program to its lists: it may be downloaded first."""
+REOPEN_SECONDS: Final = 10.0
+"""How long a call waits for a connection that was lost."""
+PAUSE_SECONDS: Final = 1.0
+"""Between two listings of a server that keeps changing its lists, and before a subscription is made again."""
+_SOON_SECONDS: Final = 2.0
+_LEAVE_SECONDS: Final = 8.0
+_MISSED_PINGS: Final = 3
+_LISTS_CHANGED: Final = (
+    ToolListChangedNotification,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+)
+# The server read the request, so its session is there.
+_READ: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
+
+
+class NotConnected(ConnectionError):
+    """The server is not connected now; the message says why."""
+
+
+@dataclass(slots=True)
+class Callbacks:
+    """What the server may ask: each as the SDK's client takes it, or None if it is not offered."""
+
+    elicitation: Any = None
+    sampling: Any = None
+    roots: Any = None
+
+
+@dataclass(slots=True)
+class Watch:
+    """What the owner of a connection hears.
+
+    ``listed`` gets each new offer before it is used, and returns the one to use; ``changed`` is called after
+    a server has listed again, ``lost`` with the reason once an open connection is lost.
+    """
+
+    listed: Callable[[Offer], Awaitable[Offer]]
+    changed: Callable[[], None] = lambda: None
+    lost: Callable[[BaseException], None] = lambda error: None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``mode`` is ``auto``, ``legacy`` or a modern version. ``ping_seconds`` is 0 for no pings."""
+
+    mode: str = "auto"
+    read_timeout: float | None = None
+    ping_seconds: float = 30.0
+    implementation: Implementation = field(
+        default_factory=lambda: Implementation(name="pallas", version=__version__)
+    )
+
+
+class Connection:
+    """The connection of one agent's instance to one server. Belongs to one event loop.
+
+    A task of its own, the owner, opens it and leaves it; calls are made by their callers' tasks, so that each
+    request has the context of its run. ``eras`` remembers which servers take the handshake only, by the
+    transport's key; it may be shared. ``context`` makes the context of the owner's own requests, which belong
+    to no run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        settings: Settings,
+        callbacks: Callbacks,
+        watch: Watch,
+        eras: dict[str, str],
+        context: Callable[[], Context] = copy_context,
+    ) -> None:
+        self.name = name
+        self.client: Client | None = None
+        """The live client; None while the server is not connected."""
+        self.offer: Offer | None = None
+        """What the server listed last, also while it is lost."""
+        self.error: BaseException | None = None
+        """Why it is not connected."""
+        self.link = Link(one_line(name, 80))
+        self._transport = transport
+        self._settings = settings
+        self._callbacks = callbacks
+        self._watch = watch
+        self._eras = eras
+        self._context = context
+        self._failed_mode = ""
+        self._found: list[LeftOut] = []
+        self._schemas: dict[str, Mapping[str, Any]] = {}
+        self._opening: asyncio.Future[None] | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._is_outdated = self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made now."""
+        return self.client is not None
+
+    @property
+    def is_over_http(self) -> bool:
+        """Whether calls are HTTP requests, which ``Http.prepare`` has seen the client of."""
+        return isinstance(self._transport, Http)
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether it is being opened now."""
+        return self._opening is not None and not self._opening.done()
+
+    async def open(self, seconds: float) -> None:
+        """Open it, or wait for the opening that goes on, for ``seconds`` at most.
+
+        The opening itself goes on after that, for ``START_SECONDS`` in all. Raises what the attempt raised,
+        and TimeoutError while it goes on.
+        """
+        if self.client is not None:
+            return
+        if self._is_closed:
+            raise NotConnected("the agent is stopping")
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.get_running_loop().create_future()
+            owner = asyncio.create_task(
+                self._own(self._opening), name=f"server {self.link.name}", context=self._context()
+            )
+            self._owners.add(owner)
+            owner.add_done_callback(self._owners.discard)
+        opening = self._opening
+        await asyncio.wait({opening}, timeout=seconds)
+        if not opening.done():
+            raise TimeoutError(f"{self.link.name} did not connect within {seconds:g} s")
+        opening.result()
+
+    async def call[T](self, work: Callable[[Client], Awaitable[T]], *, can_repeat: bool = False) -> T:
+        """Return the result of ``work`` with the live client; the connection is opened if it is lost.
+
+        After a failure that shows that the server has not run it, it is made once more on a new connection;
+        with ``can_repeat`` after any loss. Raises the SDK's errors, NotConnected and TimeoutError.
+        """
+        for is_last in (False, True):
+            await self.open(REOPEN_SECONDS)
+            client = self.client
+            if client is None:  # lost in this moment
+                raise NotConnected(f"{self.link.name} is not connected") from self.error
+            fate = CallFate()
+            token = call_fate.set(fate)
+            try:
+                return await work(client)
+            except Exception as error:
+                if not self._lost_by(error, fate, client):
+                    raise
+                if is_last or not (can_repeat or fate.unsent or fate.no_session):
+                    await self._open_soon()
+                    raise
+            finally:
+                call_fate.reset(token)
+        raise AssertionError("unreachable")
+
+    async def list_again(self, seconds: float) -> None:
+        """List now what an open connection offers. Raises the SDK's errors and TimeoutError."""
+        if (client := self.client) is not None:
+            async with asyncio.timeout(seconds):
+                await self._list(client)
+
+    def schema_of(self, tool: str) -> Mapping[str, Any] | None:
+        """The schema that the structured results of a tool must fit; None if it has none."""
+        return self._schemas.get(tool)
+
+    def lose(self, error: BaseException) -> None:
+        """Leave the connection: the next call opens a new one."""
+        if self.client is None:
+            return
+        self.client, self.error = None, error
+        self.link.is_open = False
+        self._wake.set()
+        self._watch.lost(error)
+
+    async def close(self) -> None:
+        """Leave the connection for good, within 8 s; a program is ended."""
+        self._is_closed = True
+        self.client = None
+        self._wake.set()
+        if self._opening is not None and not self._opening.done():
+            for owner in self._owners:
+                owner.cancel()
+        if self._owners:
+            await asyncio.wait(set(self._owners), timeout=_LEAVE_SECONDS)
+        for owner in self._owners:
+            owner.cancel()
+        if self._owners:
+            await asyncio.wait(set(self._owners), timeout=1.0)
+
+    async def _own(self, opening: asyncio.Future[None]) -> None:
+        """Open the connection, and leave it once it is lost or closed."""
+        wake = self._wake = asyncio.Event()
+        try:
+            async with asyncio.timeout(START_SECONDS) as limit, self._entered() as client:
+                await self._list(client)
+                limit.reschedule(None)
+                self.client, self.error, self.link.is_open = client, None, True
+                if not opening.done():
+                    opening.set_result(None)
+                await self._keep(client, wake)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._failed(opening, error)
+        finally:
+            if self._wake is wake and self.client is not None:
+                self.lose(ConnectionError("the connection was closed"))
+            if not opening.done():
+                opening.set_exception(NotConnected("the agent is stopping"))
+                opening.exception()  # perhaps nobody waits any more
+
+    def _failed(self, opening: asyncio.Future[None], error: Exception) -> None:
+        causes = list(leaves_of(error))
+        cause = causes[0] if len(causes) == 1 else error
+        if not opening.done():
+            self.error = cause
+            opening.set_exception(cause)
+            opening.exception()
+        elif self.client is not None:
+            self.lose(cause)
+
+    @asynccontextmanager
+    async def _entered(self) -> AsyncIterator[Client]:
+        """Enter a client, in the era that the server is known to take."""
+        async with AsyncExitStack() as stack:
+            client, mode = await self._enter_somehow(stack)
+            if self._settings.mode == "auto":
+                is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+                self._eras[self._transport.key] = "auto" if is_modern else "legacy"
+            self._failed_mode = ""
+            yield client
+
+    async def _enter_somehow(self, stack: AsyncExitStack) -> tuple[Client, str]:
+        modes = self._modes()
+        for mode in modes:
+            try:
+                return await self._enter(stack, mode), mode
+            except Exception as error:
+                self._failed_mode = mode
+                await stack.aclose()
+                if mode is modes[-1] or not self._is_ended_by_a_question(error):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _modes(self) -> tuple[str, ...]:
+        """The ways to open the connection now: each starts a program once."""
+        if self._settings.mode != "auto":
+            return (self._settings.mode,)
+        known = self._eras.get(self._transport.key, "")
+        if not known and not self._failed_mode:
+            # A program may end because it is asked for something that it does not know.
+            return ("auto", "legacy") if self._transport.is_program else ("auto",)
+        if known and self._failed_mode != known:
+            return (known,)
+        return ("legacy" if self._failed_mode == "auto" else "auto",)
+
+    async def _enter(self, stack: AsyncExitStack, mode: str) -> Client:
+        raw: list[RawStreams] = []
+
+        def version() -> str | None:
+            try:
+                return client.session.protocol_version
+            except RuntimeError:  # it is being opened
+                return None
+
+        @asynccontextmanager
+        async def streams() -> AsyncIterator[Any]:
+            async with self._transport.open(self.link) as opened:
+                raw.append(
+                    RawStreams(
+                        opened,
+                        read=lambda method, result: self._read(method, result, version()),
+                        ended=lambda: self._ended(client),
+                        recorded="" if self._transport.writes_record else self.name,
+                    )
+                )
+                try:
+                    yield raw[0].incoming, raw[0].outgoing
+                finally:
+                    raw[0].close()
+
+        sampling = self._callbacks.sampling
+        client = Client(
+            streams(),
+            mode=mode,
+            client_info=self._settings.implementation,
+            read_timeout_seconds=self._settings.read_timeout,
+            elicitation_callback=self._callbacks.elicitation,
+            sampling_callback=sampling,
+            sampling_capabilities=SamplingCapability(tools=SamplingToolsCapability()) if sampling else None,
+            list_roots_callback=self._callbacks.roots,
+            message_handler=self._hear,
+            cache=None,
+        )
+        await stack.enter_async_context(client)
+        raw[0].stop_discovering()
+        return client
+
+    def _is_ended_by_a_question(self, error: BaseException) -> bool:
+        """Whether a program ended, perhaps because it was asked for something that it does not know."""
+        return self._transport.is_program and any(
+            _is_closed(each) and not stdio_seam.was_ended(each) for each in leaves_of(error)
+        )
+
+    def _read(self, method: str, result: Any, version: str | None) -> UsableResult:
+        made = usable_result(method, result, version)
+        self._found.extend(made.findings)
+        self._schemas.update(made.output_schemas)
+        return made
+
+    async def _list(self, client: Client) -> None:
+        self._found.clear()
+        self._schemas = {}
+        offer = await offer_of(client, self._found)
+        self.offer = await self._watch.listed(offer)
+
+    async def _keep(self, client: Client, wake: asyncio.Event) -> None:
+        """Keep the lists up to date until the connection is lost or closed."""
+        helpers = [asyncio.create_task(self._listen(client), name=f"listen {self.link.name}")]
+        if self._settings.ping_seconds > 0 and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            helpers.append(asyncio.create_task(self._ping(client), name=f"ping {self.link.name}"))
+        try:
+            while self.client is client:
+                await wake.wait()
+                wake.clear()
+                if self.client is not client:
+                    return
+                if self._is_outdated:
+                    self._is_outdated = False
+                    with suppress(Exception):  # a lost connection shows at the next call
+                        await self.list_again(REOPEN_SECONDS)
+                        self._watch.changed()
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    wake.set()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.wait(helpers, timeout=_LEAVE_SECONDS)
+
+    async def _listen(self, client: Client) -> None:
+        """Hear of changed lists in the modern era, where a server tells those that subscribe only."""
+        told = client.server_capabilities
+        tools, prompts, resources = (
+            each is not None and bool(each.list_changed)
+            for each in (told.tools, told.prompts, told.resources)
+        )
+        while (tools or prompts or resources) and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            try:
+                async with client.listen(
+                    tools_list_changed=tools,
+                    prompts_list_changed=prompts,
+                    resources_list_changed=resources,
+                ) as subscription:
+                    async for _ in subscription:
+                        self._outdate()
+            except MCPError as error:
+                if not _is_closed(error):
+                    return
+            except Exception:
+                log.debug("%s: the subscription ended", self.link.name, exc_info=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._outdate()
+
+    async def _ping(self, client: Client) -> None:
+        missed = 0
+        while True:
+            await asyncio.sleep(self._settings.ping_seconds)
+            try:
+                async with asyncio.timeout(self._settings.ping_seconds):
+                    await client.session.send_ping()
+                missed = 0
+            except MCPError as error:
+                missed = missed + 1 if _is_closed(error) else 0
+            except TimeoutError:
+                missed += 1
+            if missed >= _MISSED_PINGS:
+                self.lose(ConnectionError(f"it did not answer {missed} pings"))
+                return
+
+    async def _hear(self, message: Any) -> None:
+        if isinstance(message, _LISTS_CHANGED):
+            self._outdate()
+
+    def _outdate(self) -> None:
+        self._is_outdated = True
+        self._wake.set()
+
+    async def _open_soon(self) -> None:
+        """Open a lost connection for the calls that follow, and wait a moment for it."""
+        with suppress(Exception):
+            await self.open(_SOON_SECONDS)
+
+    def _ended(self, client: Client) -> None:
+        """The other side has closed the streams."""
+        if self.client is client:
+            self.lose(ConnectionError("the other side closed the connection"))
+
+    def _lost_by(self, error: Exception, fate: CallFate, client: Client) -> bool:
+        """Whether a call failed because the connection is lost, which is left then."""
+        if self.client is not client:  # another call found it first
+            return True
+        if fate.no_session and not (isinstance(error, MCPError) and error.code in _READ):
+            self.lose(error)
+            return True
+        if fate.unsent or fate.broken or _is_closed(error):
+            self.lose(error)
+            return True
+        return isinstance(error, ConnectionError)
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Whether the SDK says that the connection is closed; servers use the same number for other errors."""
+    return (
+        isinstance(error, MCPError)
+        and error.code == CONNECTION_CLOSED
+        and (error.message == "Connection closed" or stdio_seam.was_ended(error))
+    )

@@ -1,0 +1,87 @@
+"""What became of the HTTP requests of a call: whether the server can have run it."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+import httpx2
+from mcp_types import CONNECTION_CLOSED
+
+_FAILED: Final = "pallas_failed"
+_SESSION: Final = "mcp-session-id"
+# A server that does not know the session of a request answers with one of these, whatever the body says.
+_NO_FAILED: Final = "pallas_failed"
+_SESSION: Final = frozenset({400, 404})
+_NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class CallFate:
+    """What is known of the requests of one call.
+
+    ``unsent``: no connection was made, so the server knows nothing of it. ``no_session``: the server refused
+    a request that named a session. ``broken``: the connection broke after the request was sent.
+    """
+
+    __slots__ = ("broken", "no_session", "unsent")
+
+    def __init__(self) -> None:
+        self.unsent = self.no_session = self.broken = False
+
+
+call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)
+"""The fate of the call that is made in this context."""
+
+
+class WatchedTransport(httpx2.AsyncBaseTransport):
+    """Notes what becomes of requests in ``call_fate``.
+
+    A request that fails is answered with an error once ``is_open`` says so: the SDK would end the connection
+    with all its calls. Until then it raises, so that who opens the connection knows why.
+    """
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, is_open: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._is_open = is_open
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises httpx2.TransportError while the connection is opened."""
+        fate = call_fate.get()
+        try:
+            response = await self._transport.handle_async_request(request)
+        except httpx2.TransportError as error:
+            if fate is not None:
+                fate.unsent, fate.broken = isinstance(error, _NOT_SENT), not isinstance(error, _NOT_SENT)
+            if request.method != "POST" or not self._is_open():
+                raise
+            return _failure(request, error)
+        if fate is not None and response.status_code in _NO_SESSION and _SESSION in request.headers:
+            fate.no_session = True
+        return response
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._transport.aclose()
+
+
+def is_answer(response: httpx2.Response) -> bool:
+    """Return whether a server has sent the response: not if ``WatchedTransport`` made it of a failure."""
+    return _FAILED not in response.extensions
+
+
+def wrap_transports(
+    client: httpx2.AsyncClient, wrap: Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]
+) -> None:
+    """Replace each transport of a client, also those of proxies, by what ``wrap`` makes of it.
+
+    httpx2 takes a transport only when a client is made, and then no proxies.
+    """
+    ways: dict[str, Any] = vars(client)
+    ways["_transport"] = wrap(ways["_transport"])
+    ways["_mounts"] = {each: way and wrap(way) for each, way in ways["_mounts"].items()}
+
+
+def _failure(request: httpx2.Request, error: httpx2.TransportError) -> httpx2.Response:
+    what = "cannot connect" if isinstance(error, _NOT_SENT) else "the connection broke in the middle of it"
+    text = f"{what} ({type(error).__name__}: {error})" if str(error) else what
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": text}}
+    return httpx2.Response(503, json=body, request=request, extensions={_FAILED: True})

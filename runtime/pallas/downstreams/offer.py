@@ -1,0 +1,84 @@
+"""What a server offers: all pages of its lists, and what of them could not be used."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp import Client, MCPError
+from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate, Tool
+
+from pallas.model.redaction import redact_text
+from pallas.safe_text import one_line
+
+from .result_fit import Kind, LeftOut
+
+MAX_PAGES: Final = 100
+MAX_ITEMS: Final = 10_000
+"""Of one list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """``left_out`` names what the server listed and cannot be used, with the reason."""
+
+    tools: tuple[Tool, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
+    instructions: str | None = None
+    version: str = ""
+    """Of the protocol."""
+    left_out: tuple[LeftOut, ...] = ()
+
+
+async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
+    """List the tools and prompts; ``found`` has and gets what cannot be used. Raises the SDK's errors."""
+    can = client.server_capabilities
+    tools = await _listed(client.list_tools, "tools", "tool", found, is_announced=can.tools is not None)
+    prompts: Sequence[Any] = ()
+    if can.prompts is not None:
+        prompts = await _listed(client.list_prompts, "prompts", "prompt", found, is_announced=True)
+    return Offer(tuple(tools), tuple(prompts), client.instructions, client.protocol_version, tuple(found))
+
+
+async def resources_of(client: Client) -> tuple[Resource, ...]:
+    """List the resources. Raises the SDK's errors."""
+    return tuple(await all_pages(client.list_resources, "resources", []))
+
+
+async def templates_of(client: Client) -> tuple[ResourceTemplate, ...]:
+    """List the templates of resources. Raises the SDK's errors."""
+    return tuple(await all_pages(client.list_resource_templates, "resource_templates", []))
+
+
+async def _listed(
+    fetch: Callable[..., Awaitable[Any]], key: str, kind: Kind, found: list[LeftOut], *, is_announced: bool
+) -> list[Any]:
+    """All of one list; a list that the server refuses is empty, and a finding if it was announced."""
+    try:
+        return await all_pages(fetch, key, found)
+    except MCPError as error:
+        if kind == "tool" and not is_announced and error.code == METHOD_NOT_FOUND:
+            return []
+        if (error.code < 0 and kind == "prompt") or error.code == METHOD_NOT_FOUND:
+            why = f"{key}/list failed: {one_line(redact_text(error.message), 200)}"
+            found.append(LeftOut(kind, f"all {key}", why))
+            return []
+        raise
+
+
+async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[LeftOut]) -> list[Any]:
+    """The items of all pages, ``MAX_ITEMS`` at most. A list without an end is a finding."""
+    items: list[Any] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await fetch(cursor=cursor)
+        items += getattr(page, key)
+        cursor = page.next_cursor
+        if not cursor:
+            return items
+        if cursor in seen or len(items) > MAX_ITEMS:
+            break
+        seen.add(cursor)
+    why = "its pages do not end: a cursor is repeated" if cursor in seen else "it has too many pages"
+    found.append(LeftOut("result", key, f"{why}; what came until then is used"))
+    return items[:MAX_ITEMS]

@@ -1,0 +1,186 @@
+"""The messages of one connection as they come and go, before the SDK reads them.
+
+Answers are made usable here, one by one: what a server says wrong costs the thing that it is about, and not
+the whole list or result.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+
+from pallas.mcp_client.stdio_seam import PassingStream
+from pallas.telemetry.trace_context import current_call, current_run
+from pallas.telemetry.wire_record import OpenExchange
+
+from .usable_results import UsableResult
+
+DISCOVER: Final = "server/discover"
+SILENCE_SECONDS: Final = 3.0
+"""How long a server may be silent after it was asked for its versions, before the handshake is tried."""
+# Requests without an answer that are remembered; the oldest is forgotten first.
+_MAX_OPEN: Final = 1_000
+
+type Read = Callable[[str, Any], UsableResult]
+"""Returns the result of a method as the SDK can read it."""
+
+before_call: Final[ContextVar[Callable[[], Awaitable[None]] | None]] = ContextVar("before_call", default=None)
+"""Asked before a call of a tool is written to a program's stdin; raises where the call must not be made."""
+
+
+class RawStreams:
+    """The two streams of one opened transport.
+
+    ``read`` makes results usable; ``ended`` is called once when the other side has closed the connection.
+    ``recorded`` is the name of the peer in the wire record; empty if the transport records by itself.
+    """
+
+    def __init__(self, streams: Any, *, read: Read, ended: Callable[[], None], recorded: str = "") -> None:
+        incoming, outgoing = streams
+        self.incoming = _In(incoming, self)
+        self.outgoing = _Out(outgoing, self)
+        self.read = read
+        self.ended = ended
+        self.recorded = recorded
+        self.discovering: Any = None
+        """The id of the question for versions, while it has no answer."""
+        self.silence: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once nobody waits for the answer to that question any more."""
+        self.methods: OrderedDict[Any, str] = OrderedDict()
+        self.exchanges: OrderedDict[Any, OpenExchange] = OrderedDict()
+
+    def stop_discovering(self) -> None:
+        """Wait no longer for the answer to the question for versions."""
+        if not self.silence.done():
+            self.silence.set_result(None)
+
+    def close(self) -> None:
+        """End the records of requests that get no answer any more."""
+        self.stop_discovering()
+        for exchange in self.exchanges.values():
+            exchange.close()
+        self.exchanges.clear()
+
+    def asked(self, message: JSONRPCRequest) -> None:
+        """Note a request that goes out."""
+        if message.method == DISCOVER:
+            self.discovering = message.id
+            asyncio.get_running_loop().call_later(SILENCE_SECONDS, self.stop_discovering)
+        self.methods[message.id] = message.method
+        if len(self.methods) > _MAX_OPEN:
+            self.methods.popitem(last=False)
+        run = current_run()
+        if not self.recorded or run is None or run.wire is None:
+            return
+        self.exchanges[message.id] = run.wire.begin(
+            "downstream",
+            self.recorded,
+            message.method,
+            _encoded(message),
+            span_id=current_call() if message.method == "tools/call" else "",
+        )
+        if len(self.exchanges) > _MAX_OPEN:
+            self.exchanges.popitem(last=False)[1].close()
+
+    def answered(self, item: Any) -> Any:
+        """Note an answer, and return it as the SDK can read it."""
+        message = getattr(item, "message", None)
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return item
+        if isinstance(message, JSONRPCError) and message.id is None and self.discovering is not None:
+            # The server did not take the question for a request: that is its answer.
+            message = message.model_copy(update={"id": self.discovering})
+            item = SessionMessage(message)
+        if message.id == self.discovering:
+            self.discovering = None
+        method = self.methods.pop(message.id, "")
+        if (exchange := self.exchanges.pop(message.id, None)) is not None:
+            exchange.end(_encoded(message))
+        if method and isinstance(message, JSONRPCResponse):
+            read = self.read(method, message.result)
+            if read.result is None:
+                text = f"the server's answer cannot be used: {read.problem}"
+                error = ErrorData(code=INTERNAL_ERROR, message=text)
+                return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+            if read.result is not message.result:
+                return SessionMessage(message.model_copy(update={"result": read.result}))
+        return item
+
+    def no_answer(self) -> SessionMessage:
+        """Answer the question for versions in place of a server that is silent."""
+        number, self.discovering = self.discovering, None
+        self.methods.pop(number, None)
+        error = ErrorData(code=METHOD_NOT_FOUND, message="the server does not answer it")
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+
+
+class _Out(PassingStream):
+    def __init__(self, stream: Any, raw: RawStreams) -> None:
+        super().__init__(stream)
+        self._raw = raw
+
+    async def send(self, item: Any) -> None:
+        """Pass a message on, in the context of its sender."""
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            if self._raw.recorded and message.method == "tools/call" and (check := before_call.get()):
+                await check()
+            self._raw.asked(message)
+        await self._stream.send(item)
+
+
+class _In(PassingStream):
+    def __init__(self, stream: Any, raw: RawStreams) -> None:
+        super().__init__(stream)
+        self._raw = raw
+        self._coming: asyncio.Future[Any] | None = None
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> Any:
+        """Return the next message; raises EndOfStream when the other side has closed the connection."""
+        try:
+            if self._raw.silence.done() and self._coming is None:
+                return self._raw.answered(await self._stream.receive())
+            return await self._receive_or_give_up()
+        except anyio.EndOfStream:
+            self._raw.ended()
+            raise
+
+    async def _receive_or_give_up(self) -> Any:
+        """Return the next message, or an answer in place of a server that is silent."""
+        coming = self._coming or asyncio.ensure_future(self._stream.receive())
+        self._coming = None
+        try:
+            await asyncio.wait({coming, self._raw.silence}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            coming.cancel()
+            raise
+        if not coming.done() and self._raw.silence.done() and self._raw.discovering is not None:
+            self._coming = coming
+            return self._raw.no_answer()
+        return self._raw.answered(await coming)
+
+
+def _encoded(message: Any) -> bytes:
+    """Return the line that goes through the pipe: the transport encodes it the same way."""
+    return bytes(message.model_dump_json(by_alias=True, exclude_unset=True), "utf-8", "replace")

@@ -1,0 +1,137 @@
+"""How a server is reached: a program's pipes, Streamable HTTP, or server-sent events."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, TextIO, cast
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from pallas.bounds import MAX_MESSAGE
+from pallas.mcp_client import stdio_seam
+from pallas.telemetry.log.server_output import is_logged
+
+from .http_requests import WatchedTransport, wrap_transports
+from .server_stderr import ServerErrorReader, ServerErrors
+
+TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
+"""Seconds for one HTTP request and its answer, unless the settings of the server say otherwise."""
+
+
+class Transport(Protocol):
+    """Opens the two streams of a connection; each call of ``open`` makes a new one."""
+
+    @property
+    def key(self) -> str:
+        """What the era of the server is remembered by."""
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the server is a program that is started for the connection."""
+
+    @property
+    def writes_record(self) -> bool:
+        """Whether what it sends and gets is put on the wire record below it."""
+
+    def open(self, link: "Link") -> Any:
+        """Return an async context manager of the two streams."""
+
+
+@dataclass(slots=True)
+class Link:
+    """What a transport and its connection know of each other: ``stderr`` is what reads the program's."""
+
+    name: str
+    is_open: bool = False
+    stderr: ServerErrorReader | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server that is a program. ``env`` is all of its environment."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = None
+
+    is_program = True
+    writes_record = False
+
+    @property
+    def key(self) -> str:
+        """The command line."""
+        return "\0".join((self.command, *self.args, self.cwd or ""))
+
+    @asynccontextmanager
+    async def open(self, link: Link) -> AsyncIterator[Any]:
+        """Start the program. Raises OSError."""
+        parameters = StdioServerParameters(
+            command=self.command, args=list(self.args), env=dict(self.env), cwd=self.cwd
+        )
+        # The null device opens at once.
+        with ServerErrors(link.name) if is_logged() else Path(os.devnull).open("w") as errors:  # noqa: ASYNC230
+            link.stderr = errors.reader if isinstance(errors, ServerErrors) else None
+            program = stdio_client(parameters, errlog=cast(TextIO, errors))
+            async with stdio_seam.guarded(link.name, program) as streams:
+                yield streams
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A server over Streamable HTTP. ``prepare`` gets the client before it is used."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    auth: httpx2.Auth | None = field(default=None, repr=False)
+    timeout: httpx2.Timeout = field(default_factory=lambda: TIMEOUT)
+    prepare: Callable[[httpx2.AsyncClient], None] | None = None
+
+    is_program = False
+    writes_record = True
+
+    @property
+    def key(self) -> str:
+        """The address."""
+        return self.url
+
+    @asynccontextmanager
+    async def open(self, link: Link) -> AsyncIterator[Any]:
+        """Make a client; the first request is the opening's."""
+        async with httpx2.AsyncClient(
+            headers=dict(self.headers), auth=self.auth, timeout=self.timeout
+        ) as client:
+            if self.prepare is not None:
+                self.prepare(client)
+            wrap_transports(client, lambda transport: WatchedTransport(transport, lambda: link.is_open))
+            async with streamable_http_client(
+                self.url, http_client=client, max_sse_event_size=MAX_MESSAGE
+            ) as streams:
+                yield streams
+
+
+@dataclass(frozen=True, slots=True)
+class Sse:
+    """A server over the older HTTP transport with server-sent events."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    auth: httpx2.Auth | None = field(default=None, repr=False)
+    read_timeout: float = 300.0
+
+    is_program = False
+    writes_record = True
+
+    @property
+    def key(self) -> str:
+        """The address."""
+        return self.url
+
+    def open(self, link: Link) -> Any:
+        """Make a client."""
+        return sse_client(self.url, dict(self.headers), sse_read_timeout=self.read_timeout, auth=self.auth)
