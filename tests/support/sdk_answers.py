@@ -1,10 +1,15 @@
 """The SDK's own client session with answers in place of a server: does it accept a result?"""
 
+import asyncio
 from typing import Any
 
 from mcp.client.session import ClientSession
 from mcp_types import DiscoverResult, Implementation, InitializeResult, ServerCapabilities
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from pallas.downstreams.usable_results import usable_result
+
+MODERN, HANDSHAKE = "2026-07-28", "2025-06-18"
 
 
 class _Answers:
@@ -58,4 +63,19 @@ def _opening(version: str) -> InitializeResult | DiscoverResult:
         protocol_version=version,
         capabilities=ServerCapabilities(),
         server_info=Implementation(name="odd", version="1"),
+    )
+
+
+def usable(method: str, raw: Any, version: str = HANDSHAKE) -> tuple[dict[str, Any], list[str]]:
+    """The result, which the SDK accepts, and the findings as texts."""
+    made = usable_result(method, raw, version)
+    assert made.result is not None, made.problem
+    asyncio.run(accepted(method, version, made.result))
+    return made.result, [str(each) for each in made.findings]
+
+
+def whole(version: str, **keys: Any) -> dict[str, Any]:
+    """A list's result with what the newer version wants beside it."""
+    return (
+        {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **keys} if version == MODERN else keys
     )

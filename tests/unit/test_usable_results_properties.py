@@ -50,13 +50,20 @@ VALID: dict[str, dict[str, Any]] = {
     "tools/list": {
         "tools": [
             {"name": "a", "description": "a", "inputSchema": _SCHEMA, "icons": _ICONS, "_meta": _META},
-            {"name": "b", "inputSchema": {"type": "object"}, "annotations": {"title": "b", "readOnlyHint": True}},
+            {
+                "name": "b",
+                "inputSchema": {"type": "object"},
+                "annotations": {"title": "b", "readOnlyHint": True},
+            },
             {"name": "c", "inputSchema": {"type": "object", "anyOf": [{"required": ["a"]}]}, "title": "c"},
         ],
         "nextCursor": "2",
     },
     "prompts/list": {
-        "prompts": [{"name": "a", "arguments": [{"name": "b", "required": True}]}, {"name": "c", "icons": _ICONS}]
+        "prompts": [
+            {"name": "a", "arguments": [{"name": "b", "required": True}]},
+            {"name": "c", "icons": _ICONS},
+        ]
     },
     "resources/list": {"resources": [_RESOURCE, {"name": "b", "uri": "mem://b"}], "nextCursor": None},
     "resources/templates/list": {"resourceTemplates": [{"name": "a", "uriTemplate": "mem://{a}"}]},
@@ -74,15 +81,19 @@ VALID: dict[str, dict[str, Any]] = {
 _CACHED = {"ttlMs": 5, "cacheScope": "public"}
 _EVERY = [(method, version) for method in VALID for version in KNOWN_PROTOCOL_VERSIONS[::2]]
 
-_KEYS = st.sampled_from(
-    sorted({key for each in VALID.values() for key in each})
-    + ["name", "uri", "type", "text", "resource", "role", "content", "inputSchema", "outputSchema"]
-    + ["resultType", "ttlMs", "cacheScope", "requestState", "inputRequests", "properties", "x-mcp-header"]
+_NAMES = (
+    "name uri type text resource role content inputSchema outputSchema resultType ttlMs cacheScope "
+    "requestState inputRequests properties x-mcp-header"
 )
-_WORDS = st.sampled_from(["object", "text", "image", "resource", "input_required", "complete", "true", "\ud800", ""])
+_KEYS = st.sampled_from(sorted({*_NAMES.split(), *(key for each in VALID.values() for key in each)}))
+_WORDS = st.sampled_from(
+    ["object", "text", "image", "resource", "input_required", "complete", "true", "\ud800", ""]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _WORDS | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS | st.text(max_size=4), inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(_KEYS | st.text(max_size=4), inner, max_size=5)
+    ),
     max_leaves=12,
 )
 
@@ -150,7 +161,7 @@ def test_any_json_is_made_usable_or_refused_with_a_reason(place: tuple[str, str]
 
 
 @given(_spoilt())
-@examples(1500)
+@examples(800)
 def test_any_fault_in_a_valid_result_is_repaired_or_left_out(spoilt: tuple[str, str, Any]) -> None:
     method, version, raw = spoilt
     made = _check(method, version, raw)
@@ -169,7 +180,7 @@ def test_no_text_of_a_call_is_lost(blocks: list[Any], version: str) -> None:
     made = _check("tools/call", version, {"content": blocks, "resultType": "complete"})
     assert made.result is not None
     for word, (block, shown) in enumerate(zip(blocks, made.result["content"], strict=True)):
-        if isinstance(block, dict) and shown["type"] == "text":  # else it fits
+        if isinstance(block, dict) and shown.get("type") == "text":  # else it fits
             assert f"word{word}" in shown["text"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pallas.safe_text import one_line
@@ -175,8 +176,9 @@ def usable_block(block: Any, place: str, version: str, findings: Findings) -> _O
         findings.add("content", place, f"its text is {kind_of(block['text'])}", "text")
         made["text"] = as_json(block["text"])
     elif kind == "resource":
-        made["resource"] = block if block.get("resource") is None else block["resource"]
-        resource = made["resource"]
+        if block.get("resource") is None:
+            findings.add("content", place, "its resource is not in a key of its own", "resource")
+        resource = block.get("resource") or block
         fit = _resource(resource, version) if isinstance(resource, dict) else None
         made["resource"] = fit.value if fit is not None and fit.value is not None else resource
     elif kind == "resource_link" and not isinstance(block.get("name"), str):
@@ -211,11 +213,13 @@ def _likely_type(block: Mapping[str, Any]) -> str:
 
 def _resource(resource: _Object, version: str) -> Fitted:
     """Return the contents of a resource that fit, as text if there is one."""
-    text, made = resource.get("text"), resource
+    text, made, notes = resource.get("text"), resource, {}
     if text is not None and not isinstance(text, str):
         made = {**resource, "text": as_json(text)}
+        notes["text"] = f"its text is {kind_of(text)}"
     key: Literal["text", "blob"] = "blob" if text is None and resource.get("blob") is not None else "text"
-    return fitted(resource_models(version, key), made)
+    fit = fitted(resource_models(version, key), made)
+    return replace(fit, dropped={**notes, **fit.dropped})
 
 
 def _own_text(holder: Mapping[str, Any]) -> str:
