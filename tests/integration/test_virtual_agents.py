@@ -1,6 +1,7 @@
 """Agents as tools: a virtual MCP server for each, and one for all of a project."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -171,6 +172,23 @@ async def test_a_project_made_over_the_api_has_its_own_agents_and_servers(fleet:
         told = [each for each in fleet.hub.since(0).events if isinstance(each, Notice)]
         assert [each.level for each in told if f"{group}: {two} is no tool" in each.text] == ["warning"]
         for name in (one, two):
+            await http.delete(f"/agents/{name}")
+
+
+@both_eras
+async def test_every_agent_is_a_tool_whose_name_strict_clients_take(fleet: Fleet, era: str) -> None:
+    made = [f"sums.add-{era[:4]}", f"sums_add-{era[:4]}", f"long-{era[:4]}-".ljust(100, "x")]
+    async with api(fleet, None) as http, virtual(fleet, PROJECT, era=era) as project:
+        for name in made:
+            body = {"name": name, "description": name, "systemPrompt": "Be.", "project": "test"}
+            assert (await http.post("/agents", json=body)).status_code == 201
+        names = {said: name for name, said in tools(await project.list_tools()).items() if said in made}
+        assert set(names) == set(made)
+        assert [name for name in names.values() if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name)] == []
+        assert names[made[1]] == f"agent-{made[1]}__chat"
+        for name in names.values():
+            assert words(await project.call_tool(name, {"message": name}))[0] == name
+        for name in made:
             await http.delete(f"/agents/{name}")
 
 

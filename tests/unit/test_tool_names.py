@@ -113,11 +113,13 @@ def test_what_collides_or_does_not_fit_is_changed_and_nothing_else(
 
 def test_names_are_the_same_after_a_restart() -> None:
     # Prompts, allowlists and recorded runs have them: a change of the hash is a change for users.
-    shown = names_of({"files.local": ["read.file"], "s": ["a.b", "z" * 80]})
+    servers = {"files.local": ["read.file"], "s": ["a.b", "z" * 80], "agent-calculator.add": ["chat"]}
+    shown = names_of(servers)
     assert list(shown.values()) == [
         "files_local__read_file_63edcccb",
         "s__a_b_7b689caf",
         f"s__{'z' * 52}_c0243850",
+        "agent-calculator_add__chat_5220cfc2",  # docs/agent-as-tool.md
     ]
 
 

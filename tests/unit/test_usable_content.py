@@ -122,6 +122,7 @@ def test_a_block_that_does_not_fit_is_named_and_the_others_stay(block: Any, made
         ({}, [], None),
         ({"structuredContent": {"a": 1}}, [], None),
         ({"output": "one"}, ["one"], None),
+        ({"error": "one"}, ["one"], True),
         ({"toolResult": {"a": 1}, "code": 2}, ['{"toolResult": {"a": 1}, "code": 2}'], None),
         ({"content": [text("one")], "isError": "true"}, ["one"], "true"),
         ({"content": [text("one")], "isError": 1}, ["one"], 1),

@@ -250,6 +250,15 @@ def test_a_resource_without_a_name_is_called_by_its_address() -> None:
     ]
 
 
+@both_eras
+def test_the_second_of_two_tools_of_one_name_is_left_out(version: str) -> None:
+    again = {**SOUND, "description": "again"}
+    assert listed(SOUND, again, version=version) == (
+        [SOUND],
+        ["tool sound: another tool before it has this name"],
+    )
+
+
 def test_an_unfit_argument_of_a_prompt_costs_itself_alone() -> None:
     arguments = [{"name": "a", "required": "perhaps"}, {"title": "b"}, 5]
     made, found = usable("prompts/list", {"prompts": [{"name": "p", "arguments": arguments}]})

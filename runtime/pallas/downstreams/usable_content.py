@@ -39,6 +39,8 @@ def usable_call(version: str, result: _Object, findings: Findings) -> _Object:
     content = result.get("content")
     if content is None:
         blocks = _other_content(result, findings)
+        if result.get("error") and "isError" not in result:
+            made["isError"] = True
     else:
         if not isinstance(content, list):
             findings.add("result", "", f"its content is {kind_of(content)}, not a list", "content")

@@ -34,6 +34,7 @@ def usable_list(
     key, kind = LISTS[method]
     schemas: dict[str, _Object] = {}
     models = item_models(method, version, key)
+    seen: set[str] = set()
     kept = []
     for place, each in enumerate(_items(result.get(key), key, findings), 1):
         label = _label(each) or str(place)
@@ -50,6 +51,8 @@ def usable_list(
             fit = fitted(models, item)
             if fit.value is None:
                 raise _Unfit(fit.why)
+            if kind in ("tool", "prompt") and fit.value["name"] in seen:
+                raise _Unfit(f"another {kind} before it has this name")
             if kind == "tool" and not has_handshake(version):
                 _check_headers(fit.value["inputSchema"])
         except _Unfit as unfit:
@@ -59,6 +62,7 @@ def usable_list(
             findings.add(kind, label, why, part)
         if kind == "tool" and output is not None:
             schemas[fit.value["name"]] = output
+        seen.add(fit.value["name"])
         kept.append(fit.value)
     return {**result, key: kept, **_cursor(result, findings)}, schemas
 

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
 from pallas.config.network import PROJECTS, VIRTUAL
+from pallas.downstreams.tool_names import ToolNames
 from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
 from pallas.runs.kernel import Kernel
 from pallas.safe_text import one_line
@@ -37,11 +38,6 @@ _NO_PROJECT: Final = "there is no project of that name here"
 Members = Callable[[str], tuple[Collection[str], Collection[str]] | None]
 """The agents of the project of that name and the MCP servers that are its own, by their names; None where
 there is no such project. Called often, and must not wait."""
-
-
-def aggregated(agent: str) -> str:
-    """Return the name of an agent's ``chat`` among the tools of its project."""
-    return f"{PREFIX}{agent}__{CHAT}"
 
 
 def make_virtual(
@@ -119,10 +115,11 @@ class Virtual:
             self._warn(project, name)
         self._collisions = {each for each in self._collisions if each[0] != project} | left_out
         wanted = set(agents) - {name for _, name in left_out}
+        offered = [agent for agent in self._snapshot().agents if agent.name in wanted]
+        names = ToolNames({PREFIX + agent.name: (CHAT,) for agent in offered})
         return [
-            Offered(aggregated(agent.name), agent.name, agent.description)
-            for agent in self._snapshot().agents
-            if agent.name in wanted
+            Offered(names.shown(PREFIX + agent.name, CHAT), agent.name, agent.description)
+            for agent in offered
         ]
 
     async def close(self) -> None:
