@@ -146,6 +146,22 @@ def result_models(method: str, version: str) -> _Models:
     return tuple(_complete(each) for each in rows if each is not None)
 
 
+def refusal(method: str, version: str, result: dict[str, Any]) -> str | None:
+    """Return why the SDK refuses the result; None if it does not."""
+    try:
+        if method != "server/discover" and (method, version) in methods.SERVER_RESULTS:
+            methods.parse_server_result(method, version, result)
+        else:
+            for model in result_models(method, version):
+                model.model_validate(result, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"its {'.'.join(map(str, first['loc']))} {first['msg'].removeprefix('Input ')}"
+    except ValueError as error:
+        return f"it cannot be read ({error})"
+    return None
+
+
 def _complete(row: Any) -> type[BaseModel]:
     arms: tuple[type[BaseModel], ...] = get_args(row) or (row,)
     return next(arm for arm in arms if "input_requests" not in arm.model_fields)

@@ -1,11 +1,11 @@
 """Lists of tools, prompts and resources without their unfit items."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
 
-from .result_fit import Findings, Kind, as_json, fitted, has_handshake, item_models, kind_of
+from .result_fit import Findings, Kind, as_json, fitted, has_handshake, item_models, kind_of, refusal
 
 LISTS: Final[Mapping[str, tuple[str, Kind]]] = {
     "tools/list": ("tools", "tool"),
@@ -32,26 +32,19 @@ def usable_list(
     The tools have no output schema any more: the SDK would check results with it, without a limit.
     """
     key, kind = LISTS[method]
+    prepared = list(_prepared(result.get(key), key, kind, version, findings))
+    is_sound = refusal(method, version, {**result, key: [each.value for each in prepared]}) is None
+    models = () if is_sound else item_models(method, version, key)
     schemas: dict[str, _Object] = {}
-    models = item_models(method, version, key)
     seen: set[str] = set()
     kept = []
-    for place, each in enumerate(_items(result.get(key), key, findings), 1):
-        label = _label(each) or str(place)
+    for label, item, output, notes in prepared:
+        fit = fitted(models, item)
         try:
-            if not isinstance(each, dict):
-                raise _Unfit(f"it is {kind_of(each)}, not an object")
-            item = dict(each)
-            notes: list[tuple[str, str]] = []
-            if kind == "tool":
-                output = _take_output_schema(item, version, notes)
-                item["inputSchema"] = _input_schema(item, notes)
-            elif kind != "prompt":
-                _name_resource(item, notes)
-            fit = fitted(models, item)
             if fit.value is None:
                 raise _Unfit(fit.why)
-            if kind in ("tool", "prompt") and fit.value["name"] in seen:
+            name = fit.value["name"]
+            if kind in ("tool", "prompt") and name in seen:
                 raise _Unfit(f"another {kind} before it has this name")
             if kind == "tool" and not has_handshake(version):
                 _check_headers(fit.value["inputSchema"])
@@ -60,11 +53,41 @@ def usable_list(
             continue
         for part, why in (*notes, *fit.dropped.items()):
             findings.add(kind, label, why, part)
-        if kind == "tool" and output is not None:
-            schemas[fit.value["name"]] = output
-        seen.add(fit.value["name"])
+        if output is not None:
+            schemas[name] = output
+        seen.add(name)
         kept.append(fit.value)
     return {**result, key: kept, **_cursor(result, findings)}, schemas
+
+
+class _Item(NamedTuple):
+    """An item whose meaning is clear."""
+
+    label: str
+    value: _Object
+    output_schema: _Object | None
+    notes: list[tuple[str, str]]
+    """What was changed: the parts, with reasons."""
+
+
+def _prepared(value: Any, key: str, kind: Kind, version: str, findings: Findings) -> Iterator[_Item]:
+    """Yield the items, repaired where it is clear what was meant."""
+    for place, each in enumerate(_items(value, key, findings), 1):
+        label = _label(each) or str(place)
+        try:
+            if not isinstance(each, dict):
+                raise _Unfit(f"it is {kind_of(each)}, not an object")
+            item, output = dict(each), None
+            notes: list[tuple[str, str]] = []
+            if kind == "tool":
+                output = _take_output_schema(item, version, notes)
+                item["inputSchema"] = _input_schema(item, notes)
+            elif kind != "prompt":
+                _name_resource(item, notes)
+        except _Unfit as unfit:
+            findings.add(kind, label, str(unfit))
+        else:
+            yield _Item(label, item, output, notes)
 
 
 def _label(item: Any) -> str:

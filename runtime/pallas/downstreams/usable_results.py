@@ -10,12 +10,20 @@ from typing import Any, Final
 
 from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
-from pydantic import ValidationError
 
 from pallas.bounds.message_nodes import too_many_parts
 from pallas.safe_text import one_line
 
-from .result_fit import Findings, LeftOut, fitted, has_handshake, kind_of, known_version, result_models
+from .result_fit import (
+    Findings,
+    LeftOut,
+    fitted,
+    has_handshake,
+    kind_of,
+    known_version,
+    refusal,
+    result_models,
+)
 from .usable_content import usable_call, usable_prompt, usable_reading
 from .usable_lists import LISTS, usable_list
 from .usable_opening import usable_discovery, usable_initialize
@@ -72,7 +80,7 @@ def _made(method: str, version: str, result: Any, findings: Findings) -> tuple[_
         raise _NotUsable(problem)
     if method in ("initialize", "server/discover"):
         version = LATEST_HANDSHAKE_VERSION
-    elif method not in LISTS and _refusal(method, version, result) is None:
+    elif method not in LISTS and refusal(method, version, result) is None:
         return result, {}
     schemas: dict[str, _Object] = {}
     made = _cacheable(method, version, _complete(method, version, result, findings), findings)
@@ -91,30 +99,16 @@ def _made(method: str, version: str, result: Any, findings: Findings) -> tuple[_
             made = _completed(made, findings)
         case _ if method in LISTS:
             made, schemas = usable_list(method, version, made, findings)
+    if refusal(method, version, made) is None:
+        return made, schemas
     fit = fitted(result_models(method, version), made)
     if fit.value is None:
         raise _NotUsable(fit.why)
     for part, why in fit.dropped.items():
         findings.add("server" if method in ("initialize", "server/discover") else "result", "", why, part)
-    if (refusal := _refusal(method, version, fit.value)) is not None:
-        raise _NotUsable(refusal)
+    if (problem := refusal(method, version, fit.value)) is not None:
+        raise _NotUsable(problem)
     return fit.value, schemas
-
-
-def _refusal(method: str, version: str, result: _Object) -> str | None:
-    """Return why the SDK refuses the result; None if it does not."""
-    try:
-        if method != "server/discover" and (method, version) in methods.SERVER_RESULTS:
-            methods.parse_server_result(method, version, result)
-        else:
-            for model in result_models(method, version):
-                model.model_validate(result, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"its {'.'.join(map(str, first['loc']))} {first['msg'].removeprefix('Input ')}"
-    except ValueError as error:
-        return f"it cannot be read ({error})"
-    return None
 
 
 def _complete(method: str, version: str, result: _Object, findings: Findings) -> _Object:
@@ -124,8 +118,7 @@ def _complete(method: str, version: str, result: _Object, findings: Findings) ->
     if has_handshake(version) or (isinstance(kind, str) and not asks):
         return result
     if asks and (_CONTENT[method] not in result or {"inputRequests", "requestState"} & result.keys()):
-        refusal = _refusal(method, version, result)
-        raise _NotUsable(f"it asks for input, but {refusal}")
+        raise _NotUsable(f"it asks for input, but {refusal(method, version, result)}")
     if kind is not None:
         what = "input_required, but it asks for nothing" if asks else f"{kind_of(kind)}, not a text"
         findings.add("result", "", f"its resultType is {what}", "resultType")
