@@ -80,7 +80,7 @@ BLOCKS: list[tuple[Any, Any]] = [
     ),
     (
         {"type": "resource", **RESOURCE},
-        {"type": "resource", **RESOURCE, "resource": {**RESOURCE, "type": "resource"}},
+        {"type": "resource", **RESOURCE, "resource": RESOURCE},
     ),
     ({"type": "resource", "resource": {"text": "one"}}, text("one")),
     (

@@ -14,7 +14,6 @@ from .result_fit import (
     block_models,
     fitted,
     has_handshake,
-    item_models,
     kind_of,
     resource_models,
 )
@@ -29,6 +28,7 @@ _NOT_SHOWN: Final = frozenset(("annotations", "_meta", "icons", "data", "blob", 
 _NO_CONTENT: Final = frozenset(
     ("content", "structuredContent", "isError", "resultType", "_meta", "ttlMs", "cacheScope")
 )
+_OF_A_RESOURCE: Final = frozenset(("uri", "mimeType", "text", "blob", "_meta"))
 _UNKNOWN_ADDRESS: Final = "unknown:"
 _TEXTS_OF_BOOL: Final = ("true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0")
 
@@ -97,64 +97,66 @@ def _says(block: Mapping[str, Any], value: Any) -> bool:
 
 def usable_prompt(version: str, result: _Object, findings: Findings) -> _Object:
     """Return the result of ``prompts/get`` with messages that fit, each of one block."""
-    messages = result.get("messages")
-    if messages is None:
-        findings.add("result", "", "it has no messages", "messages")
-        messages = []
-    elif not isinstance(messages, list):
-        findings.add("result", "", f"its messages are {kind_of(messages)}, not a list", "messages")
-        messages = [messages]
-    models = item_models("prompts/get", version, "messages")
-    made = []
-    for place, each in enumerate(messages, 1):
-        message = each
-        if not isinstance(message, dict) or "content" not in message:
-            findings.add(
-                "content", str(place), "it is not a message, but is taken as the content of one", "role"
-            )
-            message = {"role": "user", "content": each}
-        role = message.get("role")
-        if role not in ("user", "assistant"):
-            findings.add(
-                "content", str(place), f"its role is {as_json(role)}; it is taken as the user's", "role"
-            )
-            role = "user"
-        content = message["content"]
-        parts = content if isinstance(content, list) else [content]
-        if isinstance(content, list) and len(content) != 1:
-            findings.add("content", str(place), "its content is a list; each block is a message", "content")
-        for part in parts:
-            block = usable_block(part, str(place), version, findings)
-            fit = fitted(models, {**message, "role": role, "content": block})
-            made.append(fit.value or {"role": role, "content": block})
+    messages = _listed(result, "messages", findings)
+    made = [
+        message
+        for place, each in enumerate(messages, 1)
+        for message in _messages(each, str(place), version, findings)
+    ]
     return {**result, "messages": made}
 
 
 def usable_reading(version: str, result: _Object, findings: Findings) -> _Object:
     """Return the result of ``resources/read`` with contents that fit."""
-    contents = result.get("contents")
-    if contents is None:
-        findings.add("result", "", "it has no contents", "contents")
-        contents = []
-    elif not isinstance(contents, list):
-        findings.add("result", "", f"its contents are {kind_of(contents)}, not a list", "contents")
-        contents = [contents]
-    made = []
-    for place, each in enumerate(contents, 1):
-        content = (
-            each if isinstance(each, dict) else {"text": each if isinstance(each, str) else as_json(each)}
-        )
-        fit = _resource(content, version)
-        if fit.value is None or not isinstance(each, dict):
-            why = fit.why or f"it is {kind_of(each)}, not an object"
-            findings.add("content", str(place), why)
-            uri = content.get("uri")
-            text = _own_text(content) or _left_out(f"the contents of a resource; {why}", content)
-            fit = Fitted({"uri": uri if isinstance(uri, str) else _UNKNOWN_ADDRESS, "text": text})
-        for part, why in fit.dropped.items():
-            findings.add("content", str(place), why, part)
-        made.append(fit.value)
+    contents = _listed(result, "contents", findings)
+    made = [_contents(each, str(place), version, findings) for place, each in enumerate(contents, 1)]
     return {**result, "contents": made}
+
+
+def _listed(result: Mapping[str, Any], key: str, findings: Findings) -> list[Any]:
+    """Return what a result has at a key, as a list."""
+    value = result.get(key)
+    if isinstance(value, list):
+        return value
+    findings.add(
+        "result",
+        "",
+        f"its {key} are {kind_of(value)}, not a list" if value is not None else f"it has no {key}",
+        key,
+    )
+    return [] if value is None else [value]
+
+
+def _messages(message: Any, place: str, version: str, findings: Findings) -> list[_Object]:
+    """Return a message of a prompt as messages that fit; one that has several blocks is several."""
+    if not isinstance(message, dict) or "content" not in message:
+        findings.add("content", place, "it is not a message, but is taken as the content of one", "role")
+        message = {"role": "user", "content": message}
+    role = message.get("role")
+    if role not in ("user", "assistant"):
+        findings.add("content", place, f"its role is {as_json(role)}; it is taken as the user's", "role")
+        role = "user"
+    content = message["content"]
+    parts = content if isinstance(content, list) else [content]
+    if isinstance(content, list):
+        findings.add("content", place, "its content is a list; each block is a message", "content")
+    return [{"role": role, "content": usable_block(part, place, version, findings)} for part in parts]
+
+
+def _contents(contents: Any, place: str, version: str, findings: Findings) -> _Object:
+    """Return contents of a resource that fit; a text in place of those that cannot be made to."""
+    if not isinstance(contents, dict):
+        findings.add("content", place, f"it is {kind_of(contents)}, not an object", "uri")
+        return {"uri": _UNKNOWN_ADDRESS, "text": contents if isinstance(contents, str) else as_json(contents)}
+    fit = _resource(contents, version)
+    for part, why in fit.dropped.items():
+        findings.add("content", place, why, part)
+    if fit.value is not None:
+        return fit.value
+    uri, text = contents.get("uri"), _own_text(contents)
+    findings.add("content", place, fit.why, "uri" if text else "")
+    text = text or _left_out(f"the contents of a resource; {fit.why}", contents)
+    return {"uri": uri if isinstance(uri, str) else _UNKNOWN_ADDRESS, "text": text}
 
 
 def usable_block(block: Any, place: str, version: str, findings: Findings) -> _Object:
@@ -164,41 +166,54 @@ def usable_block(block: Any, place: str, version: str, findings: Findings) -> _O
         return _text(block if isinstance(block, str) else as_json(block))
     kind = block.get("type")
     if not isinstance(kind, str):
-        findings.add(
-            "content", place, f"its type is {kind_of(kind)}" if "type" in block else "it has no type", "type"
-        )
+        what = f"its type is {kind_of(kind)}" if "type" in block else "it has no type"
+        findings.add("content", place, what, "type")
         kind = _likely_type(block)
-    models = block_models(version).get(kind)
-    if models is None:
+    if kind not in block_models(version):
         what = f"content of the type {one_line(kind, 100)!r}" if kind else "content without a type"
         findings.add("content", place, f"{what} is not known")
         return _text(_left_out(what, block))
-    made, fit = {**block, "type": kind}, None
-    if kind == "text" and not isinstance(block.get("text"), str | None):
-        findings.add("content", place, f"its text is {kind_of(block['text'])}", "text")
-        made["text"] = as_json(block["text"])
-    elif kind == "resource":
-        if block.get("resource") is None:
-            findings.add("content", place, "its resource is not in a key of its own", "resource")
-        resource = block.get("resource") or block
-        fit = _resource(resource, version) if isinstance(resource, dict) else None
-        made["resource"] = fit.value if fit is not None and fit.value is not None else resource
-    elif kind == "resource_link" and not isinstance(block.get("name"), str):
-        findings.add("content", place, "it has no name", "name")
-        made["name"] = next((each for key in ("title", "uri") if isinstance(each := block.get(key), str)), "")
-    if fit is None or fit.value is not None:
-        dropped = dict(fit.dropped) if fit is not None else {}
-        fit = fitted(models, made)
-        dropped |= fit.dropped
-        if fit.value is not None:
-            for part, why in dropped.items():
-                findings.add("content", place, why, part)
-            return fit.value
-    why = f"content of the type {kind!r}; {fit.why}"
-    findings.add("content", place, why)
-    inner = made.get("resource")
-    holder = inner if isinstance(inner, dict) else block
-    return _text(_own_text(holder) or _own_text(block) or _left_out(why, holder))
+    fit = _fitted_block({**block, "type": kind}, version)
+    for part, why in fit.dropped.items():
+        findings.add("content", place, why, part)
+    if fit.value is not None:
+        return fit.value
+    what = f"content of the type {kind!r}; {fit.why}"
+    resource = block.get("resource") if kind == "resource" else None
+    text, said = "", block
+    if isinstance(resource, dict):
+        text, said = (
+            _own_text(resource),
+            {key: each for key, each in block.items() if key != "resource"} | resource,
+        )
+    findings.add("content", place, what, "resource" if text else "")
+    return _text(text or _left_out(what, said))
+
+
+def _fitted_block(block: _Object, version: str) -> Fitted:
+    """Return a block of a known type that fits, repaired where it is clear what was meant."""
+    made, notes = dict(block), {}
+    match block["type"]:
+        case "text" if not isinstance(block.get("text"), str | None):
+            notes["text"] = f"its text is {kind_of(block['text'])}"
+            made["text"] = as_json(block["text"])
+        case "resource_link" if not isinstance(block.get("name"), str):
+            notes["name"] = "it has no name"
+            labels = (block.get("title"), block.get("uri"))
+            made["name"] = next((each for each in labels if isinstance(each, str)), "")
+        case "resource":
+            resource = block.get("resource")
+            if resource is None:
+                notes["resource"] = "its resource is not in a key of its own"
+                resource = {key: value for key, value in block.items() if key in _OF_A_RESOURCE}
+            if isinstance(resource, dict):
+                inner = _resource(resource, version)
+                if inner.value is None:
+                    return inner
+                made["resource"] = inner.value
+                notes |= inner.dropped
+    fit = fitted(block_models(version)[block["type"]], made)
+    return replace(fit, dropped={**notes, **fit.dropped} if fit.value is not None else {})
 
 
 def _likely_type(block: Mapping[str, Any]) -> str:
@@ -221,7 +236,7 @@ def _resource(resource: _Object, version: str) -> Fitted:
         notes["text"] = f"its text is {kind_of(text)}"
     key: Literal["text", "blob"] = "blob" if text is None and resource.get("blob") is not None else "text"
     fit = fitted(resource_models(version, key), made)
-    return replace(fit, dropped={**notes, **fit.dropped})
+    return replace(fit, dropped={**notes, **fit.dropped} if fit.value is not None else {})
 
 
 def _own_text(holder: Mapping[str, Any]) -> str:
