@@ -13,6 +13,7 @@ from mcp_types import (
     CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    DiscoverResult,
     Implementation,
     PromptListChangedNotification,
     ResourceListChangedNotification,
@@ -32,6 +33,7 @@ from .offer import Offer, offer_of
 from .raw_streams import RawStreams
 from .result_fit import LeftOut
 from .transports import Http, Link, Transport
+from .usable_lists import LISTS
 from .usable_results import UsableResult, usable_result
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ _LISTS_CHANGED: Final = (
     PromptListChangedNotification,
     ResourceListChangedNotification,
 )
+_OPENING: Final = frozenset({"initialize", "server/discover"})
 # The server read the request, so its session is there.
 _READ: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
 
@@ -127,7 +130,9 @@ class Connection:
         self._context = context
         self._failed_mode = ""
         self._found: list[LeftOut] = []
-        self._schemas: dict[str, Mapping[str, Any]] = {}
+        self._opening_found: tuple[LeftOut, ...] = ()
+        self._schemas: Mapping[str, Mapping[str, Any]] = {}
+        self._listed_schemas: dict[str, Mapping[str, Any]] = {}
         self._opening: asyncio.Future[None] | None = None
         self._owners: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -266,18 +271,18 @@ class Connection:
     async def _entered(self) -> AsyncIterator[Client]:
         """Enter a client, in the era that the server is known to take."""
         async with AsyncExitStack() as stack:
-            client, mode = await self._enter_somehow(stack)
+            client = await self._enter_somehow(stack)
             if self._settings.mode == "auto":
                 is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
                 self._eras[self._transport.key] = "auto" if is_modern else "legacy"
             self._failed_mode = ""
             yield client
 
-    async def _enter_somehow(self, stack: AsyncExitStack) -> tuple[Client, str]:
+    async def _enter_somehow(self, stack: AsyncExitStack) -> Client:
         modes = self._modes()
         for mode in modes:
             try:
-                return await self._enter(stack, mode), mode
+                return await self._enter(stack, mode)
             except Exception as error:
                 self._failed_mode = mode
                 await stack.aclose()
@@ -336,6 +341,9 @@ class Connection:
             cache=None,
         )
         await stack.enter_async_context(client)
+        if mode in MODERN_PROTOCOL_VERSIONS:  # the SDK asks for nothing where it is told the version
+            found = await client.session.send_discover(mode)
+            client.session.adopt(DiscoverResult.model_validate(found))
         raw[0].stop_discovering()
         return client
 
@@ -347,14 +355,17 @@ class Connection:
 
     def _read(self, method: str, result: Any, version: str | None) -> UsableResult:
         made = usable_result(method, result, version)
-        self._found.extend(made.findings)
-        self._schemas.update(made.output_schemas)
+        if method in LISTS:
+            self._found.extend(made.findings)
+        elif method in _OPENING:
+            self._opening_found = made.findings
+        self._listed_schemas.update(made.output_schemas)
         return made
 
     async def _list(self, client: Client) -> None:
-        self._found.clear()
-        self._schemas = {}
+        self._found, self._listed_schemas = list(self._opening_found), {}
         offer = await offer_of(client, self._found)
+        self._schemas = self._listed_schemas
         self.offer = await self._watch.listed(offer)
 
     async def _keep(self, client: Client, wake: asyncio.Event) -> None:

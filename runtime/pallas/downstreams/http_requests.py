@@ -10,8 +10,7 @@ from mcp_types import CONNECTION_CLOSED
 _FAILED: Final = "pallas_failed"
 _SESSION: Final = "mcp-session-id"
 # A server that does not know the session of a request answers with one of these, whatever the body says.
-_NO_FAILED: Final = "pallas_failed"
-_SESSION: Final = frozenset({400, 404})
+_NO_SESSION: Final = frozenset({400, 404})
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 

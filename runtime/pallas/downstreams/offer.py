@@ -66,19 +66,23 @@ async def _listed(
 
 
 async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[LeftOut]) -> list[Any]:
-    """The items of all pages, ``MAX_ITEMS`` at most. A list without an end is a finding."""
-    items: list[Any] = []
+    """The items of all pages, ``MAX_ITEMS`` at most, each name once. A list without an end is a finding."""
+    items: dict[str, Any] = {}
     seen: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = await fetch(cursor=cursor)
-        items += getattr(page, key)
+        before = len(items)
+        for item in getattr(page, key):
+            items.setdefault(str(getattr(item, "uri", None) or item.name), item)
+        # Many servers say by an empty cursor that there is no other page, and answer it with the first one.
+        is_again = cursor == "" and len(items) == before
         cursor = page.next_cursor
-        if not cursor:
-            return items
+        if cursor is None or is_again:
+            return list(items.values())
         if cursor in seen or len(items) > MAX_ITEMS:
             break
         seen.add(cursor)
     why = "its pages do not end: a cursor is repeated" if cursor in seen else "it has too many pages"
     found.append(LeftOut("result", key, f"{why}; what came until then is used"))
-    return items[:MAX_ITEMS]
+    return list(items.values())[:MAX_ITEMS]
