@@ -133,6 +133,7 @@ class Connection:
         self._opening_found: tuple[LeftOut, ...] = ()
         self._schemas: Mapping[str, Mapping[str, Any]] = {}
         self._listed_schemas: dict[str, Mapping[str, Any]] = {}
+        self._listing = asyncio.Lock()
         self._opening: asyncio.Future[None] | None = None
         self._owners: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -284,9 +285,12 @@ class Connection:
             try:
                 return await self._enter(stack, mode)
             except Exception as error:
-                self._failed_mode = mode
+                is_ended = self._is_ended_by_a_question(error)
+                self._failed_mode = mode if is_ended else ""
+                if not is_ended:  # it may be another server by now
+                    self._eras.pop(self._transport.key, None)
                 await stack.aclose()
-                if mode is modes[-1] or not self._is_ended_by_a_question(error):
+                if mode is modes[-1] or not is_ended:
                     raise
         raise AssertionError("unreachable")
 
@@ -363,10 +367,11 @@ class Connection:
         return made
 
     async def _list(self, client: Client) -> None:
-        self._found, self._listed_schemas = list(self._opening_found), {}
-        offer = await offer_of(client, self._found)
-        self._schemas = self._listed_schemas
-        self.offer = await self._watch.listed(offer)
+        async with self._listing:
+            self._found, self._listed_schemas = list(self._opening_found), {}
+            offer = await offer_of(client, self._found)
+            self._schemas = self._listed_schemas
+            self.offer = await self._watch.listed(offer)
 
     async def _keep(self, client: Client, wake: asyncio.Event) -> None:
         """Keep the lists up to date until the connection is lost or closed."""
