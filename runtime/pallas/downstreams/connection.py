@@ -46,7 +46,6 @@ PAUSE_SECONDS: Final = 1.0
 """Between two listings of a server that keeps changing its lists, and before a subscription is made again."""
 _SOON_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 8.0
-_MISSED_PINGS: Final = 3
 _LISTS_CHANGED: Final = (
     ToolListChangedNotification,
     PromptListChangedNotification,
@@ -85,11 +84,16 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``mode`` is ``auto``, ``legacy`` or a modern version. ``ping_seconds`` is 0 for no pings."""
+    """``mode`` is ``auto``, ``legacy`` or a modern version. ``ping_seconds`` is 0 for no pings.
+
+    ``repeats``: a call that was not run because its session was lost is made once more.
+    """
 
     mode: str = "auto"
     read_timeout: float | None = None
     ping_seconds: float = 30.0
+    missed_pings: int = 3
+    repeats: bool = True
     implementation: Implementation = field(
         default_factory=lambda: Implementation(name="pallas", version=__version__)
     )
@@ -195,7 +199,8 @@ class Connection:
             except Exception as error:
                 if not self._lost_by(error, fate, client):
                     raise
-                if is_last or not (can_repeat or fate.unsent or fate.no_session):
+                is_unrun = can_repeat or fate.unsent or fate.no_session
+                if is_last or not (self._settings.repeats and is_unrun):
                     await self._open_soon()
                     raise
             finally:
@@ -432,7 +437,7 @@ class Connection:
                 missed = missed + 1 if _is_closed(error) else 0
             except TimeoutError:
                 missed += 1
-            if missed >= _MISSED_PINGS:
+            if missed >= self._settings.missed_pings:
                 self.lose(ConnectionError(f"it did not answer {missed} pings"))
                 return
 

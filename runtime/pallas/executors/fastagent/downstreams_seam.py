@@ -101,6 +101,12 @@ def downstreams_of(agent: Any) -> "Downstreams | None":
     return found if isinstance(found, Downstreams) else None
 
 
+def filter_once(agent: Any) -> None:
+    """Leave the agent's filter to its ``Downstreams``: fast-agent compares it with changed names of tools."""
+    if downstreams_of(agent) is not None:
+        agent._filter_namespaced_tools = list
+
+
 class Downstreams:
     """The servers of one agent, with the members of fast-agent's aggregator that its agents use.
 

@@ -21,7 +21,7 @@ from . import model_registry as models
 from .attempt_events import AttemptEvents
 from .call_gate_seam import GatedAgent, TurnGate
 from .continued_turn import ContinuedTurn
-from .downstreams_seam import sharing
+from .downstreams_seam import filter_once, sharing
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
 from .journaled_calls import JournaledCalls, watch_calls
@@ -87,6 +87,7 @@ def prepare_instance(
     def prepare(each: Any) -> None:
         lean_seam.no_panels(each)
         seam.prepare_clones(each, prepare, sharing)
+        filter_once(each)
         seam.retry_sooner(each)
         model_client_seam.install(getattr(each, "llm", None))
         retry_policy.apply(getattr(each, "llm", None), retry)

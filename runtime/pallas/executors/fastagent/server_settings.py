@@ -64,6 +64,8 @@ def settings_of_entry(entry: Any) -> Settings:
         _MODES.get(entry.protocol_mode, "auto"),
         float(read) if read is not None else None,
         float(max(0, entry.ping_interval_seconds)),
+        entry.max_missed_pings,
+        entry.reconnect_on_disconnect,
         **given,
     )
 
