@@ -24,6 +24,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas import __version__
+from pallas.bounds.tool_results import ResultSchema
 from pallas.mcp_client import stdio_seam
 from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line
@@ -135,7 +136,7 @@ class Connection:
         self._failed_mode = ""
         self._found: list[LeftOut] = []
         self._opening_found: tuple[LeftOut, ...] = ()
-        self._schemas: Mapping[str, Mapping[str, Any]] = {}
+        self._schemas: Mapping[str, ResultSchema] = {}
         self._listed_schemas: dict[str, Mapping[str, Any]] = {}
         self._listing = asyncio.Lock()
         self._opening: asyncio.Future[None] | None = None
@@ -213,7 +214,7 @@ class Connection:
             async with asyncio.timeout(seconds):
                 await self._list(client)
 
-    def schema_of(self, tool: str) -> Mapping[str, Any] | None:
+    def schema_of(self, tool: str) -> ResultSchema | None:
         """The schema that the structured results of a tool must fit; None if it has none."""
         return self._schemas.get(tool)
 
@@ -375,7 +376,9 @@ class Connection:
         async with self._listing:
             self._found, self._listed_schemas = list(self._opening_found), {}
             offer = await offer_of(client, self._found)
-            self._schemas = self._listed_schemas
+            self._schemas = {
+                name: ResultSchema(name, schema) for name, schema in self._listed_schemas.items()
+            }
             self.offer = await self._watch.listed(offer)
 
     async def _keep(self, client: Client, wake: asyncio.Event) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from mcp import Client
 from mcp_types import CallToolResult
 
-from pallas.bounds.tool_results import check_result
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.raw_streams import before_call
 from pallas.executors.faults.fault_injection import current_injection
@@ -76,4 +75,4 @@ async def _check(connection: Connection, tool: str, result: CallToolResult) -> N
         return
     if result.structured_content is None and "structured_content" not in result.model_fields_set:
         raise RuntimeError(f"tool {tool} has an output schema but gave no structured content")
-    await check_result(tool, schema, result.structured_content)
+    await schema.check(result.structured_content)
