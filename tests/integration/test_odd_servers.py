@@ -1,0 +1,101 @@
+"""Odd MCP servers, generated: each costs at most its own tools, and health tells the truth about each.
+
+A server is a transport, some sound tools, and one to three faults (``support.odd_servers``). Through a real
+fleet, a scripted model calls every tool of every server. The default tier has each kind of fault once. The
+slow one has each kind alone, and the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows
+the line of each server with which something is wrong. To run some seeds or kinds alone::
+
+    PALLAS_ODD_SEEDS=17,40-45 .venv/bin/pytest -m slow tests/integration/test_odd_servers.py -k seeds
+    PALLAS_ODD_KINDS=batch,deep .venv/bin/pytest -m slow tests/integration/test_odd_servers.py -k alone
+"""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+import pytest_asyncio
+from support.odd_fleets import EVERY, called, odd_fleet, reports
+from support.odd_result_faults import RESULT_FAULTS
+from support.odd_servers import OddServer, build, covering, odd_server
+from support.odd_tool_faults import TOOL_FAULTS
+from support.odd_wire_faults import WIRE_FAULTS
+
+from pallas.fleet.fleet import Fleet
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS}
+COVERING = covering(FAULTS)
+BLOCK = 25
+
+
+def seed_blocks() -> list[list[int]]:
+    """The seeds that share a fleet: those of the environment, else 1 to 200."""
+    seeds: list[int] = []
+    for part in os.environ.get("PALLAS_ODD_SEEDS", "1-200").split(","):
+        first, _, last = part.partition("-")
+        seeds += range(int(first), int(last or first) + 1)
+    return [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
+
+
+def kind_blocks() -> list[list[str]]:
+    """The kinds of faults that share a fleet: those of the environment, else all."""
+    kinds = [*filter(None, os.environ.get("PALLAS_ODD_KINDS", "").split(","))] or sorted(FAULTS)
+    return [kinds[start : start + BLOCK] for start in range(0, len(kinds), BLOCK)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def covered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Fleet, dict[str, str]]]:
+    """A fleet with servers that have every fault, and what is wrong with each."""
+    async with odd_fleet(tmp_path_factory.mktemp("odd"), COVERING) as fleet:
+        yield fleet, await reports(fleet, COVERING)
+
+
+@pytest.mark.parametrize("server", COVERING, ids=lambda server: server.label)
+async def test_a_fault_costs_no_more_than_it_must(
+    covered: tuple[Fleet, dict[str, str]], server: OddServer
+) -> None:
+    _, wrong = covered
+    if server.label in wrong:
+        pytest.fail(wrong[server.label], pytrace=False)
+
+
+async def test_one_agent_can_have_all_of_them(covered: tuple[Fleet, dict[str, str]]) -> None:
+    fleet, _ = covered
+    sound = {tool.key: tool for each in COVERING if not each.why for tool in each.tools if tool.is_sound}
+    read, problem, _ = await called(fleet, EVERY, [*sound])
+    assert problem == ""
+    assert [tool.name for key, tool in sound.items() if not tool.is_answered(read.get(key))] == []
+
+
+async def hold(root: Path, servers: Sequence[OddServer]) -> None:
+    """Fail with a report of each server with which something is wrong."""
+    async with odd_fleet(root, servers) as fleet:
+        wrong = await reports(fleet, servers)
+    if wrong:
+        pytest.fail(f"{len(wrong)} of {len(servers)} servers\n" + "\n".join(wrong.values()), pytrace=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", kind_blocks(), ids=lambda kinds: f"{kinds[0]}-{kinds[-1]}")
+async def test_a_fault_alone_costs_no_more_than_it_must(tmp_path: Path, kinds: list[str]) -> None:
+    await hold(
+        tmp_path,
+        [
+            build(
+                f"{number}v{each}",
+                fault.transports[(number + each) % len(fault.transports)],
+                [fault],
+                Random(each),
+            )
+            for number, fault in enumerate(FAULTS[kind] for kind in kinds)
+            for each in (1, 2)
+        ],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", seed_blocks(), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+async def test_servers_of_seeds_cost_no_more_than_they_must(tmp_path: Path, seeds: list[int]) -> None:
+    await hold(tmp_path, [odd_server(seed, FAULTS) for seed in seeds])

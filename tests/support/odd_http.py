@@ -1,0 +1,112 @@
+"""Odd MCP servers over HTTP: one app for many, each at a path of its own."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from .odd_server_program import BrokenError, Message, OddEngine
+from .odd_servers import Transport
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+
+@dataclass
+class _Session:
+    engine: OddEngine
+    held: dict[str, asyncio.Future[list[Message]]] = field(default_factory=dict)
+    """Requests that are answered once the client has answered something, by their ids."""
+
+
+@dataclass
+class _Server:
+    transport: Transport
+    spec: dict[str, Any]
+    sessions: dict[str, _Session] = field(default_factory=dict)
+
+
+class OddHttp:
+    """The app: the server NAME is at ``/NAME/mcp``."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, _Server] = {}
+
+    def add(self, name: str, transport: Transport, spec: dict[str, Any]) -> None:
+        """Serve another one."""
+        self._servers[name] = _Server(transport, spec)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        server = self._servers.get(request.url.path.removesuffix("/mcp").strip("/"))
+        try:
+            response = Response(status_code=404) if server is None else await _respond(server, request)
+        except BrokenError:
+            response = Response("this server cannot do that", 500, media_type="text/plain")
+        await response(scope, receive, send)
+
+
+async def _respond(server: _Server, request: Request) -> Response:
+    id_ = request.headers.get("mcp-session-id", "")
+    if request.method == "DELETE":
+        return Response(status_code=204 if server.sessions.pop(id_, None) else 404)
+    if request.method != "POST":
+        return Response(status_code=405, headers={"allow": "POST, DELETE"})
+    message = json.loads(await request.body())
+    headers = {}
+    if server.transport == "http-modern":
+        session = _Session(OddEngine(server.spec))
+    elif message.get("method") == "initialize":
+        headers["mcp-session-id"] = uuid4().hex
+        session = server.sessions[headers["mcp-session-id"]] = _Session(OddEngine(server.spec))
+    elif id_ in server.sessions:
+        session = server.sessions[id_]
+    else:
+        status, text = (404, "Session not found") if id_ else (400, "Bad Request: no session id")
+        body = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32600, "message": text}}
+        return Response(json.dumps(body), status, media_type=JSON)
+    said = session.engine.hear(message)
+    number = message.get("id")
+    if "method" not in message or number is None:
+        for each in said:  # the answer to a request that waits
+            session.held.pop(str(each["id"])).set_result([each])
+        return Response(status_code=202)
+    if server.transport == "http-sse":
+        return _typed(
+            StreamingResponse(_events(server, session, number, said), headers=headers), server, EVENTS
+        )
+    (answer,) = said
+    status = (
+        404 if server.transport == "http-modern" and answer.get("error", {}).get("code") == -32601 else 200
+    )
+    body = server.spec.get("start", "").encode() + session.engine.wire(answer)
+    body += server.spec.get("end", "").encode()
+    return _typed(Response(body, status, headers), server, JSON)
+
+
+def _typed(response: Response, server: _Server, kind: str) -> Response:
+    if given := server.spec.get("media_type", kind):
+        response.headers["content-type"] = given
+    return response
+
+
+async def _events(
+    server: _Server, session: _Session, number: object, said: list[Message]
+) -> AsyncIterator[bytes]:
+    yield server.spec.get("start", "").encode()
+    for message in said:
+        yield b"event: message\ndata: " + session.engine.wire(message) + b"\n\n"
+    if any("method" not in message for message in said):
+        return
+    answer = session.held[str(number)] = asyncio.get_running_loop().create_future()
+    for message in await answer:
+        yield b"event: message\ndata: " + session.engine.wire(message) + b"\n\n"

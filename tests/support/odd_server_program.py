@@ -1,0 +1,158 @@
+"""One odd MCP server: a program of the standard library for stdio, and the engine of one over HTTP.
+
+It says what its spec says, a JSON object that ``OddServer`` makes, and checks nothing: all can be odd.
+``python odd_server_program.py SPEC_FILE`` serves standard input and output.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+_LISTS: Final = (
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+)
+_EXTRA: Final[dict[str, Any]] = {"xOdd": {"is": [1, None, {}]}, "x-odd/more": None}
+Message = dict[str, Any]
+
+
+class BrokenError(Exception):
+    """The server dies at a message: the program exits, over HTTP the status is 500."""
+
+
+class OddEngine:
+    """One session with the server of a spec."""
+
+    def __init__(self, spec: Message) -> None:
+        self._spec = spec
+        self._is_open = False
+        self._held: dict[str, Message] = {}
+
+    def hear(self, message: Message) -> list[Message]:
+        """What the server sends at a message, in order. Raises BrokenError."""
+        method, number = message.get("method"), message.get("id")
+        if method is None:  # an answer to a question of ours
+            held = self._held.pop(str(number), None)
+            return [] if held is None else [self._answer(held)]
+        if number is None:
+            return []
+        if method == "initialize":
+            self._is_open = True
+        elif not self._is_open and self._spec.get("first"):
+            return self._too_early(self._spec["first"], number)
+        before = [{"jsonrpc": "2.0", **each} for each in self._spec.get("before", ())]
+        if method == "tools/call" and self._spec.get("asks"):
+            ours = f"odd-{number}"
+            self._held[ours] = message
+            return [*before, {"jsonrpc": "2.0", "id": ours, "method": self._spec["asks"], "params": {}}]
+        return [*before, self._answer(message)]
+
+    def wire(self, message: Message) -> bytes:
+        """A message as its bytes, without the end of a line."""
+        if self._spec.get("string_id") and "method" not in message:
+            message = {**message, "id": str(message["id"])}
+        if self._spec.get("extra"):
+            message = _with_extras(message)
+        said: Any = [message] if self._spec.get("batch") else message
+        return json.dumps(said, ensure_ascii=False).encode()
+
+    def _too_early(self, manner: str, number: object) -> list[Message]:
+        if manner == "exits":
+            raise BrokenError
+        if manner == "silent":
+            return []
+        number = None if manner == "null-id" else number
+        return [_error(number, -32002, "initialize must come first")]
+
+    def _answer(self, message: Message) -> Message:
+        method, number, params = message["method"], message["id"], message.get("params") or {}
+        if method == self._spec["opening"]:
+            return self._result(message, self._spec["hello"])
+        if method == "ping":
+            return self._result(message, {})
+        if method == "tools/list":
+            return self._page(message, params)
+        if method == "tools/call" and params.get("name") in self._spec["results"]:
+            return self._result(message, self._spec["results"][params["name"]])
+        if method == "tools/call":
+            return _error(number, -32602, f"Unknown tool: {params.get('name')}")
+        side = self._spec.get("side", {}).get(method, {"error": "Method not found", "code": -32601})
+        if side == "breaks":
+            raise BrokenError
+        if "error" in side:
+            return _error(number, side["code"], side["error"])
+        return self._result(message, side)
+
+    def _page(self, message: Message, params: Message) -> Message:
+        if self._spec.get("tools_error"):
+            return _error(message["id"], -32603, self._spec["tools_error"])
+        if steps := self._spec.get("steps"):
+            taken = Path(steps["file"])
+            count = taken.stat().st_size if taken.exists() else 0
+            if count < steps["count"]:
+                taken.write_text("." * (count + 1))
+                return _error(message["id"], -32603, f"still loading, step {count + 1} of {steps['count']}")
+        cursor = params.get("cursor") or ""
+        if self._spec.get("endless") and cursor not in self._spec["pages"]:
+            return self._result(message, {"tools": [], "nextCursor": f"more-{time.time_ns()}"})
+        if cursor not in self._spec["pages"]:
+            return _error(message["id"], -32602, "Invalid cursor")
+        return self._result(message, self._spec["pages"][cursor])
+
+    def _result(self, message: Message, result: Any) -> Message:
+        if self._spec["opening"] == "server/discover" and isinstance(result, dict):
+            cached = {"cacheScope": "private", "ttlMs": 0} if message["method"] in _LISTS else {}
+            meta = {"_meta": self._spec["meta"]} if self._spec.get("meta") else {}
+            result = {"resultType": "complete", **meta, **cached, **result}
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+def _error(number: object, code: int, text: str) -> Message:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text}}
+
+
+def _with_extras(message: Message) -> Message:
+    """The message with unknown fields in itself, its result, and each thing that the result lists."""
+    message = {**message, **_EXTRA}
+    if isinstance(result := message.get("result"), dict):
+        lists = {key: value for key, value in result.items() if isinstance(value, list)}
+        listed = {key: [_extended(each) for each in value] for key, value in lists.items()}
+        objects = {key: _extended(result[key]) for key in ("capabilities", "serverInfo") if key in result}
+        message["result"] = {**result, **listed, **objects, **_EXTRA}
+    return message
+
+
+def _extended(value: Any) -> Any:
+    return {**value, **_EXTRA} if isinstance(value, dict) else value
+
+
+def main(path: str) -> int:
+    """Serve standard input and output until the input ends; return the exit status."""
+    spec = json.loads(Path(path).read_text("utf-8"))
+    if gate := spec.get("gate"):
+        Path(f"{gate}.waits").touch()
+        while not Path(gate).exists():  # a test opens it
+            time.sleep(0.02)
+    out, engine = sys.stdout.buffer, OddEngine(spec)
+    out.write(spec.get("banner", "").encode())
+    out.flush()
+    end = spec.get("end", "\n").encode()
+    for line in sys.stdin.buffer:
+        try:
+            messages = engine.hear(json.loads(line))
+        except BrokenError:
+            print("this server cannot do that", file=sys.stderr)
+            return 3
+        for message in messages:
+            out.write(engine.wire(message) + end)
+            out.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
