@@ -5,8 +5,9 @@ fleet, a scripted model calls every tool of every server. The default tier has e
 slow one has each kind alone, and the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows
 the line of each server with which something is wrong. To run some seeds or kinds alone::
 
-    PALLAS_ODD_SEEDS=17,40-45 .venv/bin/pytest -m slow tests/integration/test_odd_servers.py -k seeds
-    PALLAS_ODD_KINDS=batch,deep .venv/bin/pytest -m slow tests/integration/test_odd_servers.py -k alone
+    O="-m slow --show-capture=no tests/integration/test_odd_servers.py"
+    PALLAS_ODD_SEEDS=17,40-45 .venv/bin/pytest $O -k seeds
+    PALLAS_ODD_KINDS=batch,deep .venv/bin/pytest $O -k alone
 """
 
 import os
@@ -42,7 +43,7 @@ def seed_blocks() -> list[list[int]]:
 def kind_blocks() -> list[list[str]]:
     """The kinds of faults that share a fleet: those of the environment, else all."""
     kinds = [*filter(None, os.environ.get("PALLAS_ODD_KINDS", "").split(","))] or sorted(FAULTS)
-    return [kinds[start : start + BLOCK] for start in range(0, len(kinds), BLOCK)]
+    return [kinds[start : start + BLOCK // 2] for start in range(0, len(kinds), BLOCK // 2)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,7 +1,7 @@
 """Fleets whose agents have odd servers, and what must be so of each server.
 
 Each server has an agent; the agent ``every`` has all of them, ``plain`` none. The model is in the test: it
-calls the tools that a message names by their keys, answers with what it read, and refuses what OpenAI refuses.
+calls the tools that a message names by key, answers with what it read, and refuses what OpenAI refuses.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ PLAIN: Final = "plain"
 EVERY: Final = "every"
 PATIENCE_S: Final = 90
 """How long a server may take until all is as it must be: a silent one costs some time-outs."""
-_PAUSE_S: Final = 0.5
-_PACE: Final = CheckIntervals(health=1, confirm=0.5, providers=3600, retry=3600)
+_PAUSE_S: Final = 1.5
+_PACE: Final = CheckIntervals(health=2, confirm=1, providers=3600, retry=3600)
 _PROGRAM: Final = Path(__file__).with_name("odd_server_program.py")
 _KEY: Final = re.compile(r"\bt\w+x[0-9]+\b")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -195,8 +195,11 @@ def findings(server: OddServer, seen: Seen) -> Iterator[str]:
             state = "is not offered" if read is None else f"answers {read[:200]!r}"
             yield f"{_shown(tool)} {state}"
     for tool in server.tools:
-        if not tool.is_sound and tool.key not in usable and usable and not _names(seen.words, tool.name):
-            yield f"{_shown(tool)} is left out, which is not said in {seen.words!r}"
+        if not tool.is_sound and usable and tool.key not in usable:
+            if tool.key in seen.read:
+                yield f"{_shown(tool)} answers {seen.read[tool.key][:200]!r}"
+            elif not _names(seen.words, tool.name):
+                yield f"{_shown(tool)} is left out, which is not said in {seen.words!r}"
         if tool.key in usable and not _says(seen.described, tool.key):
             yield f"{_shown(tool)} can be called, but is not among the tools of the agent's details"
     yield from _health_findings(server, seen, usable, is_all_there=not broken)
@@ -228,10 +231,10 @@ def _health_findings(
 
 
 def _shown(tool: OddTool) -> str:
-    return f"tool {tool.name[:30]!r} ({tool.key})"
+    return f"tool {(tool.name or '')[:30]!r} ({tool.key})"
 
 
-def _names(words: str, name: str) -> bool:
+def _names(words: str, name: str | None) -> bool:
     """Whether a tool's name, or as much as fits, is in the words; one without a name needs some words."""
     return _says(words, one_line(name, 40).rstrip("…")) if name else bool(words)
 

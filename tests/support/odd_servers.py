@@ -44,10 +44,10 @@ class OddTool:
     """Patterns of what the model must read when it is called, instead of the key."""
 
     @property
-    def name(self) -> str:
-        """Its name, empty if it has none."""
+    def name(self) -> str | None:
+        """Its name, None if it has none."""
         name = self.item.get("name") if isinstance(self.item, dict) else None
-        return name if isinstance(name, str) else ""
+        return name if isinstance(name, str) else None
 
     def is_answered(self, read: str | None) -> bool:
         """Whether the model read, without regard to case, what a call must give."""
@@ -95,11 +95,11 @@ class OddServer:
         count = sum(tool.is_sound for tool in self.tools)
         return f"{self.label}: {self.transport}, {count} sound tools; {', '.join(self.faults) or 'no fault'}"
 
-    def add(self, rng: Random, name: str = "", *, at: int | None = None, **changes: Any) -> OddTool:
+    def add(self, rng: Random, *, at: int | None = None, **changes: Any) -> OddTool:
         """Add a sound tool with keys of its listed item changed; a key that is ``...`` is left out."""
         key = f"t{self.label}x{len(self.tools)}"
         item: dict[str, Any] = {
-            "name": name or self._free_name(rng),
+            "name": self._free_name(rng),
             "description": f"Answers {key}.",
             "inputSchema": {"type": "object", "properties": {"note": {"type": "string", "description": key}}},
             **changes,
@@ -143,12 +143,12 @@ class OddServer:
             "hello": self.hello,
             "meta": self.meta,
             "pages": pages,
-            "results": {tool.name: tool.result for tool in self.tools if tool.name},
+            "results": {tool.name: tool.result for tool in self.tools if tool.name is not None},
             **self.wire,
         }
 
     def _free_name(self, rng: Random) -> str:
-        taken = {tool.name.casefold() for tool in self.tools}
+        taken = {tool.name.casefold() for tool in self.tools if tool.name}
         return rng.choice([word for word in _WORDS if word not in taken])
 
 

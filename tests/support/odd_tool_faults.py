@@ -7,7 +7,7 @@ server. All other tools must work.
 from random import Random
 from typing import Any, Final
 
-from .odd_servers import WHOLE, Faults, OddServer, short
+from .odd_servers import WHOLE, Faults, OddServer, OddTool, short
 
 TOOL_FAULTS: Final = Faults()
 
@@ -22,11 +22,25 @@ def _input_schema(server: OddServer, rng: Random) -> str:
     return short(schema)
 
 
+@TOOL_FAULTS.kind("careless-schema")
+def _careless_schema(server: OddServer, rng: Random) -> str:
+    whole = {"type": "object", "properties": {}}
+    more: Any = rng.choice(
+        [
+            {},
+            {"properties": {}},
+            {**whole, "required": None},
+            {**whole, "properties": None},
+            {**whole, "$schema": 7},
+        ]
+    )
+    server.add_unfit(rng, inputSchema=more)
+    return short(more)
+
+
 @TOOL_FAULTS.kind("bare-schema")
 def _bare_schema(server: OddServer, rng: Random) -> str:
-    schema: Any = rng.choice(
-        [{}, {"type": "object"}, {"properties": {}}, {"type": "object", "properties": {}}]
-    )
+    schema: Any = rng.choice([{"type": "object"}, {"type": "object", "properties": {}, "required": []}])
     server.add(rng, inputSchema=schema)
     return short(schema)
 
@@ -34,19 +48,26 @@ def _bare_schema(server: OddServer, rng: Random) -> str:
 @TOOL_FAULTS.kind("output-schema")
 def _output_schema(server: OddServer, rng: Random) -> str:
     schema: Any = rng.choice([{"type": "array"}, [], "object", True, {"type": 5}, {"$ref": "#/nowhere"}])
-    server.add_unfit(rng, outputSchema=schema)
+    tool = server.add_unfit(rng, outputSchema=schema)
+    tool.reads = (_what_or_why(tool),)
     return short(schema)
 
 
 @TOOL_FAULTS.kind("output-misfit")
 def _output_misfit(server: OddServer, rng: Random) -> str:
-    tool = server.add_unfit(
+    tool = server.add(
         rng, outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     )
+    tool.reads = (_what_or_why(tool),)
     given: Any = rng.choice([..., None, {}, {"n": "one"}, {"m": 1}])
     if given is not ...:
         tool.result["structuredContent"] = given
     return short(given)
+
+
+def _what_or_why(tool: OddTool) -> str:
+    """A pattern of what a tool answers, and of what is wrong with that."""
+    return f"{tool.key}|schema|valid|fit"
 
 
 @TOOL_FAULTS.kind("top-combinator")
@@ -107,7 +128,7 @@ def _strange_name(server: OddServer, rng: Random) -> str:
             "a:b",
         ]
     )
-    server.add(rng, name)
+    server.add(rng, name=name)
     return short(name)
 
 
@@ -115,17 +136,17 @@ def _strange_name(server: OddServer, rng: Random) -> str:
 def _twins(server: OddServer, rng: Random) -> str:
     how = rng.choice(["equal", "64 equal characters", "case", "dot and underscore"])
     if how == "equal":
-        server.add(rng, "twin", at=len(server.tools))
+        server.add(rng, name="twin", at=len(server.tools))
         server.tools.append(server.tools[-1])
     elif how == "case":
-        server.add(rng, "Twin")
-        server.add(rng, "twin")
+        server.add(rng, name="Twin")
+        server.add(rng, name="twin")
     elif how == "dot and underscore":
-        server.add(rng, "twin.one")
-        server.add(rng, "twin_one")
+        server.add(rng, name="twin.one")
+        server.add(rng, name="twin_one")
     else:
-        server.add(rng, "t" * 64 + "-one")
-        server.add(rng, "t" * 64 + "-two")
+        server.add(rng, name="t" * 64 + "-one")
+        server.add(rng, name="t" * 64 + "-two")
     return how
 
 
@@ -147,7 +168,7 @@ def _deep(server: OddServer, rng: Random) -> str:
 @TOOL_FAULTS.kind("too-deep", excludes=WHOLE)
 def _too_deep(server: OddServer, rng: Random) -> str:
     server.add_unfit(rng, inputSchema=_nested(300))
-    server.why = "JSON|parse|deep|nest|recursion|valid|answer|respon"
+    server.why = "JSON|parse|deep|nest|recursion|valid|answer|respon|in time"
     return ""
 
 
@@ -226,6 +247,6 @@ def _lists_nothing(server: OddServer, rng: Random) -> str:
 def _only_unfit_tools(server: OddServer, rng: Random) -> str:
     server.tools = []
     schema: Any = rng.choice([None, [], "object"])
-    names = [server.add_unfit(rng, inputSchema=schema).name for _ in range(2)]
+    names = [server.add_unfit(rng, inputSchema=schema).item["name"] for _ in range(2)]
     server.why = "|".join(names)
     return short(schema)
