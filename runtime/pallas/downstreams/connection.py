@@ -74,8 +74,8 @@ class Callbacks:
 class Watch:
     """What the owner of a connection hears.
 
-    ``listed`` gets each new offer before it is used, and returns the one to use; ``changed`` is called after
-    a server has listed again, ``lost`` with the reason once an open connection is lost.
+    ``listed`` gets each new offer before it is used, and returns the one to use; ``changed`` is called when
+    the connection was opened or its server has listed again, ``lost`` with the reason once it is lost.
     """
 
     listed: Callable[[Offer], Awaitable[Offer]]
@@ -252,6 +252,7 @@ class Connection:
                 self.client, self.error, self.link.is_open = client, None, True
                 if not opening.done():
                     opening.set_result(None)
+                self._watch.changed()
                 await self._keep(client, wake)
         except asyncio.CancelledError:
             raise

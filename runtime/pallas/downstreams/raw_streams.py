@@ -103,6 +103,10 @@ class RawStreams:
             # The server did not take the question for a request: that is its answer.
             message = message.model_copy(update={"id": self.discovering})
             item = SessionMessage(message)
+        elif isinstance(message.id, str) and message.id.isdecimal() and message.id not in self.methods:
+            # Some servers answer with the text of the request's number.
+            message = message.model_copy(update={"id": int(message.id)})
+            item = SessionMessage(message)
         if message.id == self.discovering:
             self.discovering = None
         method = self.methods.pop(message.id, "")

@@ -7,7 +7,7 @@ fast-agent's agents name the class ``MCPAggregator`` of the module ``mcp_agent``
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -126,6 +126,8 @@ class Downstreams:
         self.permission_handler = NoOpToolPermissionHandler()
         self.errors: dict[str, Exception] = {}
         """Why servers could not be connected at first."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a server was connected or lists other things."""
         self.agent_name = one_line(name or "", 80)
         self._plan, self._origin = _plan.get(), _origin.get()
         gate = self._plan.gate if self._plan is not None else None
@@ -137,6 +139,7 @@ class Downstreams:
             context,
             config,
             self._screen.offer,
+            lambda: self.changed(),
             self._origin._servers if self._origin is not None else None,
         )
         self._supplemental: tuple[str, ...] = ()

@@ -92,6 +92,8 @@ class Servers:
         self._agents = tuple(each for each in agents if downstreams_of(each) is not None)
         found = tuple(each for agent in agents if (each := downstreams_of(agent)) is not None)
         self._downstreams = tuple((each, each.at_start) for each in found)
+        for each in found:
+            each.changed = self._changed
         self._why: dict[str, Missing] = {}
         # How the programs of those ended that are missing, and how often they were tried since.
         self._ends: dict[str, str] = {}
@@ -201,10 +203,17 @@ class Servers:
     def _log_changes(self) -> None:
         """Log each server that is missing once, until it is connected again."""
         before, self._told = self._told, frozenset(self.missing())
+        for name in before - self._told:
+            self._log_back(name)
         for name in self._told - before:
             if words := how_it_ended(self._agent, one_line(name, 80)):
                 self._ends[name] = f"its program {words}"
             self._lost(name, self._log_missing(name, self.missing()[name]))
+
+    def _changed(self) -> None:
+        """Hear that a server was connected, also in the middle of a run, or lists other things."""
+        self.look()
+        self._returned("", "")
 
     def _log_missing(self, name: str, missing: Missing) -> str:
         """Log that a server is missing; return what the record says."""
@@ -268,6 +277,12 @@ class Servers:
                 self._failures[name] += 1
                 self._log_missing(name, self._why[name])
                 return
+        if name in self._told:
+            self._told -= {name}
+            self._log_back(name)
+
+    def _log_back(self, name: str) -> None:
+        """Log that a server that was missing is connected."""
         self._why.pop(name, None)
         self._ends.pop(name, None)
         failures = self._failures.pop(name, 0)
@@ -275,7 +290,6 @@ class Servers:
             f" after {failures} failed attempt{'s' if failures > 1 else ''}" if failures else ""
         )
         self._log(logging.INFO, name, how)
-        self._told -= {name}
         self._returned(name, how)
 
 

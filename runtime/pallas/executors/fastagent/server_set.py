@@ -31,7 +31,8 @@ class ServerSet:
     """The servers that an agent names, and those that it connects in the middle of a run.
 
     ``context`` and ``config`` are fast-agent's. With ``origin`` the connections of that are used, and closed
-    by it: an agent and its copies have the same. ``listed`` returns what of an offer may be used.
+    by it: an agent and its copies have the same. ``listed`` returns what of an offer may be used; ``changed``
+    is called when a server was connected or lists other things.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ServerSet:
         context: Any,
         config: Any,
         listed: Callable[[str, Offer], Awaitable[Offer]],
+        changed: Callable[[], None],
         origin: "ServerSet | None" = None,
     ) -> None:
         self.names = names
@@ -49,6 +51,7 @@ class ServerSet:
         self._context = context
         self._config = config
         self._listed = listed
+        self._changed = changed
         self._origin = origin
         self._run: SamplingAllowance | None = None
         self._attached: dict[str, Any] = {}  # with their entries
@@ -167,7 +170,7 @@ class ServerSet:
             transport_of(server, entry, registry),
             settings_of_entry(entry),
             self._callbacks(self.shown(server), entry),
-            Watch(partial(self._listed, server)),
+            Watch(partial(self._listed, server), self._changed),
             _eras.setdefault(registry, {}),
             self._context_of_connections,
         )
