@@ -53,6 +53,8 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
             if request.method != "POST" or not self._is_open():
                 raise
             return _failure(request, error)
+        if request.method == "POST" and response.is_success:
+            _call_json(response)
         if fate is not None and response.status_code in _NO_SESSION and _SESSION in request.headers:
             fate.no_session = True
         return response
@@ -77,6 +79,13 @@ def wrap_transports(
     ways: dict[str, Any] = vars(client)
     ways["_transport"] = wrap(ways["_transport"])
     ways["_mounts"] = {each: way and wrap(way) for each, way in ways["_mounts"].items()}
+
+
+def _call_json(response: httpx2.Response) -> None:
+    """Give an answer that is no event stream the media type of JSON: the SDK reads no other."""
+    kind = response.headers.get("content-type", "").lower()
+    if not kind.startswith(("application/json", "text/event-stream")):
+        response.headers["content-type"] = "application/json"
 
 
 def _failure(request: httpx2.Request, error: httpx2.TransportError) -> httpx2.Response:

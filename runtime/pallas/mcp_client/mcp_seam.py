@@ -4,13 +4,16 @@ The limits are those of ``pallas.bounds``. They hold for every client of the SDK
 ``tests/contract/test_mcp_seam.py`` fails when a wrapped function of the SDK changes.
 """
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from mcp.client import session, streamable_http
 from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from pallas.bounds.bodies import TooLarge
 from pallas.bounds.message_nodes import too_many_nodes, too_many_parts
@@ -18,6 +21,7 @@ from pallas.bounds.tool_results import check_result
 
 from . import library_hooks
 from .library_hooks import Hook
+from .odd_framing import messages_in
 
 
 def install() -> None:
@@ -46,13 +50,25 @@ def _bounded_json(original: Any) -> Any:
         self: Any, response: Any, read_stream_writer: Any, *, request_id: Any
     ) -> None:
         try:
-            problem = too_many_nodes(await response.aread())
+            body = await response.aread()
+            problem = too_many_nodes(body)
         except TooLarge as error:
             problem = str(error)
-        if problem is None:
-            await original(self, response, read_stream_writer, request_id=request_id)
-        else:
+        if problem is not None:
             await read_stream_writer.send(_refusal(request_id, problem))
+            return
+        messages = messages_in(body)
+        if messages == [body]:
+            await original(self, response, read_stream_writer, request_id=request_id)
+            return
+        is_answered = False
+        for message in messages:
+            with suppress(ValidationError):  # what is no message answers nothing
+                found = SessionMessage(jsonrpc_message_adapter.validate_json(message, by_name=False))
+                is_answered |= getattr(found.message, "id", None) == request_id
+                await read_stream_writer.send(found)
+        if not is_answered:
+            await read_stream_writer.send(_refusal(request_id, "none of its messages is the answer"))
 
     return _handle_json_response
 
@@ -66,11 +82,19 @@ def _bounded_event(original: Any) -> Any:
         resumption_callback: Any = None,
     ) -> bool:
         problem = too_many_nodes(sse.data) if sse.data else None
-        if problem is None:
+        if problem is None and sse.data[:1] not in ("[", "\ufeff"):
             handled: bool = await original(
                 self, sse, read_stream_writer, original_request_id, resumption_callback
             )
             return handled
+        if problem is None:
+            is_over = False
+            for message in messages_in(sse.data.encode("utf-8", "replace")):
+                each = replace(sse, data=message.decode())
+                is_over |= await original(
+                    self, each, read_stream_writer, original_request_id, resumption_callback
+                )
+            return is_over
         if original_request_id is None:
             return False
         await read_stream_writer.send(_refusal(original_request_id, problem))

@@ -33,6 +33,7 @@ from pallas.telemetry.trace_context import current_agent
 
 from . import library_hooks
 from .library_hooks import Hook
+from .odd_framing import lines_of
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +281,7 @@ class _Lines(ByteReceiveStream):
             whole = b"".join(self._held)
             end = whole.rfind(b"\n") + 1
             self._held, self._size = [whole[end:]], len(whole) - end
-            return whole[:end].decode("utf-8", "replace").encode()
+            return lines_of(whole[:end].decode("utf-8", "replace").encode())
 
     async def aclose(self) -> None:
         """Close the pipe."""
