@@ -20,6 +20,7 @@ from pallas.model import (
     RunRequest,
     RunVersion,
     ServerChange,
+    ServerConnection,
 )
 from pallas.model.ids import mint
 from pallas.model.tool_rules import NO_TOOL_RULES
@@ -64,6 +65,11 @@ class _Instant:
 
     def lock_changes(self) -> tuple[ServerChange, ...]:
         return ()
+
+    def connections(self) -> tuple[ServerConnection, ...]:
+        return ()
+
+    async def check_connections(self, seconds: float) -> None: ...
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         return TurnResult((ANSWER,), (Message("user", turn.text), Message("assistant", ANSWER)))

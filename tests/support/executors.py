@@ -16,6 +16,7 @@ from pallas.model import (
     Params,
     RunVersion,
     ServerChange,
+    ServerConnection,
 )
 from pallas.model.tool_rules import NO_TOOL_RULES, ToolRules
 from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
@@ -60,6 +61,11 @@ class FakeExecutor:
 
     def lock_changes(self) -> tuple[ServerChange, ...]:
         return ()
+
+    def connections(self) -> tuple[ServerConnection, ...]:
+        return ()
+
+    async def check_connections(self, seconds: float) -> None: ...
 
     def release(self, lease: str) -> None:
         self.released.append(lease)

@@ -129,6 +129,9 @@ def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:
         parts = [(row.server.server or f"{agent} itself", STRONG), (changes_text(row.server), DIM)]
         if row.server.problem:
             parts += [("", ""), (row.server.problem, "$text-error")]
+        if row.server.left_out:
+            parts += [("", ""), ("it lists, and cannot be used", DIM)]
+            parts += [(each, "$text-warning") for each in row.server.left_out]
         return [*parts, *_beside_lock(row.server)]
     if row.tool is None:
         return [(row.name, STRONG), ("It was in the list before and is gone.", MARKS["removed"][1])]

@@ -71,6 +71,8 @@ def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
         about, style = changes_text(row.server), DIM
         if words := lock_words(row.server.lock):
             about, style = f"{about}; {words}", "$text-warning"
+        if row.server.left_out:
+            about, style = f"{about}; {len(row.server.left_out)} left out", "$text-warning"
         if row.server.problem:
             about, style = one_line(row.server.problem, 120), "$text-error"
         return cropped((*_both(name, about, width, glyphs, STRONG, style),), width)

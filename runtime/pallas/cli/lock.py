@@ -156,7 +156,11 @@ def _report(checked: "Sequence[CheckedServer]") -> bool:
     """Print what differs; return whether a server could not be looked at."""
     from .tools_report import differs, is_unknown, text_report
 
-    shown = [each for each in checked if differs(each) or is_unknown(each) or each.compared.findings]
+    shown = [
+        each
+        for each in checked
+        if differs(each) or is_unknown(each) or each.compared.findings or each.left_out
+    ]
     print(text_report(shown, with_texts=True), end="")
     return any(is_unknown(each) for each in checked)
 

@@ -54,6 +54,7 @@ def text_report(servers: "Sequence[CheckedServer]", *, with_texts: bool) -> str:
             lines.append(_painted(f"  {MARKS[change.kind]} {change}", MARKS[change.kind], colored))
             if with_texts and change.kind != "renamed" and each.compared.state == "changed":
                 lines += [f"      {line}" for line in _diff_lines(change, colored)]
+        lines += [_painted(f"  ! left out: {text}", "!", colored) for text in each.left_out]
         for finding in each.compared.findings:
             named = f"{finding.what} {finding.name}".rstrip()
             lines.append(_painted(f"  ! {named}: {finding.message} ({finding.rule})", "!", colored))
@@ -70,6 +71,7 @@ def json_report(servers: "Sequence[CheckedServer]") -> str:
             "digest": each.compared.digest,
             "changes": [{**asdict(change), "summary": str(change)} for change in each.compared.changes],
             "findings": [asdict(finding) for finding in each.compared.findings],
+            "left_out": list(each.left_out),
         }
         for each in servers
     ]

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import monotonic, time
 from typing import Any, Final
 
 from mcp import Client, MCPError
@@ -19,6 +20,7 @@ from mcp_types import (
     ResourceListChangedNotification,
     SamplingCapability,
     SamplingToolsCapability,
+    Tool,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -31,7 +33,7 @@ from pallas.safe_text import one_line
 
 from .http_requests import CallFate, call_fate
 from .offer import Offer, offer_of
-from .raw_streams import RawStreams
+from .raw_streams import RawStreams, version_of
 from .result_fit import LeftOut
 from .transports import Http, Link, Transport
 from .usable_lists import LISTS
@@ -45,6 +47,8 @@ REOPEN_SECONDS: Final = 10.0
 """How long a call waits for a connection that was lost."""
 PAUSE_SECONDS: Final = 1.0
 """Between two listings of a server that keeps changing its lists, and before a subscription is made again."""
+BUSY_SECONDS: Final = 60.0
+"""How long a server may be silent while it works on a call."""
 _SOON_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 8.0
 _LISTS_CHANGED: Final = (
@@ -126,6 +130,8 @@ class Connection:
         """What the server listed last, also while it is lost."""
         self.error: BaseException | None = None
         """Why it is not connected."""
+        self.since = 0.0
+        """When it was opened or lost, in Unix seconds; 0 before it was opened first."""
         self.link = Link(one_line(name, 80))
         self._transport = transport
         self._settings = settings
@@ -143,6 +149,7 @@ class Connection:
         self._owners: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._is_outdated = self._is_closed = False
+        self._calls, self._active_at = 0, 0.0
 
     @property
     def is_open(self) -> bool:
@@ -196,7 +203,8 @@ class Connection:
             fate = CallFate()
             token = call_fate.set(fate)
             try:
-                return await work(client)
+                with nullcontext() if work is _asked_whether_it_answers else self._busy():
+                    return await work(client)
             except Exception as error:
                 if not self._lost_by(error, fate, client):
                     raise
@@ -214,6 +222,23 @@ class Connection:
             async with asyncio.timeout(seconds):
                 await self._list(client)
 
+    async def answers(self, seconds: float) -> bool:
+        """Return whether the server answers within ``seconds``; a session that it has lost is opened again.
+
+        One that is silent may be busy: for ``BUSY_SECONDS`` after a call began or ended, while there is one,
+        that counts as an answer. Raises the SDK's errors and NotConnected.
+        """
+        is_busy = self._calls > 0 and monotonic() - self._active_at < BUSY_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                await self.call(_asked_whether_it_answers)
+        except TimeoutError:
+            return is_busy
+        except MCPError as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+        return True
+
     def schema_of(self, tool: str) -> ResultSchema | None:
         """The schema that the structured results of a tool must fit; None if it has none."""
         return self._schemas.get(tool)
@@ -222,7 +247,7 @@ class Connection:
         """Leave the connection: the next call opens a new one."""
         if self.client is None:
             return
-        self.client, self.error = None, error
+        self.client, self.error, self.since = None, error, time()
         self.link.is_open = False
         self._wake.set()
         self._watch.lost(error)
@@ -250,6 +275,7 @@ class Connection:
                 await self._list(client)
                 limit.reschedule(None)
                 self.client, self.error, self.link.is_open = client, None, True
+                self.since = time()
                 if not opening.done():
                     opening.set_result(None)
                 self._watch.changed()
@@ -316,19 +342,13 @@ class Connection:
     async def _enter(self, stack: AsyncExitStack, mode: str) -> Client:
         raw: list[RawStreams] = []
 
-        def version() -> str | None:
-            try:
-                return client.session.protocol_version
-            except RuntimeError:  # it is being opened
-                return None
-
         @asynccontextmanager
         async def streams() -> AsyncIterator[Any]:
             async with self._transport.open(self.link) as opened:
                 raw.append(
                     RawStreams(
                         opened,
-                        read=lambda method, result: self._read(method, result, version()),
+                        read=lambda method, result: self._read(method, result, version_of(client)),
                         ended=lambda: self._ended(client),
                         recorded="" if self._transport.writes_record else self.name,
                     )
@@ -377,9 +397,11 @@ class Connection:
         async with self._listing:
             self._found, self._listed_schemas = list(self._opening_found), {}
             offer = await offer_of(client, self._found)
+            tools = tuple(_with_schema(each, self._listed_schemas.get(each.name)) for each in offer.tools)
             self._schemas = {
                 name: ResultSchema(name, schema) for name, schema in self._listed_schemas.items()
             }
+            offer = replace(offer, tools=tools)
             self.offer = await self._watch.listed(offer)
 
     async def _keep(self, client: Client, wake: asyncio.Event) -> None:
@@ -463,6 +485,17 @@ class Connection:
         if self.client is client:
             self.lose(ConnectionError("the other side closed the connection"))
 
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        if not self._calls:
+            self._active_at = monotonic()
+        self._calls += 1
+        try:
+            yield
+            self._active_at = monotonic()
+        finally:
+            self._calls -= 1
+
     def _lost_by(self, error: Exception, fate: CallFate, client: Client) -> bool:
         """Whether a call failed because the connection is lost, which is left then."""
         if self.client is not client:  # another call found it first
@@ -474,6 +507,18 @@ class Connection:
             self.lose(error)
             return True
         return isinstance(error, ConnectionError)
+
+
+def _with_schema(tool: Tool, schema: Mapping[str, Any] | None) -> Tool:
+    """The SDK's client was not to see it: it would refuse results for it that we pass on."""
+    return tool if schema is None else tool.model_copy(update={"output_schema": dict(schema)})
+
+
+async def _asked_whether_it_answers(client: Client) -> None:
+    if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        await client.session.send_discover(client.protocol_version)
+    else:
+        await client.session.send_ping()
 
 
 def _is_closed(error: BaseException) -> bool:

@@ -27,6 +27,8 @@ class Offer:
     version: str = ""
     """Of the protocol."""
     left_out: tuple[LeftOut, ...] = ()
+    announces_tools: bool = False
+    """Whether the server says that it has tools."""
 
 
 async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
@@ -36,7 +38,14 @@ async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
     prompts: Sequence[Any] = ()
     if can.prompts is not None:
         prompts = await _listed(client.list_prompts, "prompts", "prompt", found, is_announced=True)
-    return Offer(tuple(tools), tuple(prompts), client.instructions, client.protocol_version, tuple(found))
+    return Offer(
+        tuple(tools),
+        tuple(prompts),
+        client.instructions,
+        client.protocol_version,
+        tuple(found),
+        announces_tools=can.tools is not None,
+    )
 
 
 async def resources_of(client: Client) -> tuple[Resource, ...]:

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import anyio
+from mcp import Client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -183,6 +184,14 @@ class _In(PassingStream):
             self._coming = coming
             return self._raw.no_answer()
         return self._raw.answered(await coming)
+
+
+def version_of(client: Client) -> str | None:
+    """Return the protocol version of a client; None while it is being opened."""
+    try:
+        return client.session.protocol_version
+    except RuntimeError:
+        return None
 
 
 def _encoded(message: Any) -> bytes:

@@ -14,6 +14,7 @@ from pallas.model import (
     Params,
     ProviderFacts,
     ServerChange,
+    ServerConnection,
     ServerDetail,
     Usage,
 )
@@ -258,6 +259,17 @@ class Executor(Protocol):
     def lock_changes(self) -> tuple[ServerChange, ...]:
         """What its downstreams list otherwise than the project's ``tools.lock`` says."""
         return ()
+
+    def connections(self) -> tuple[ServerConnection, ...]:
+        """The connections of its instances to its downstreams, as far as there are some."""
+        return ()
+
+    async def check_connections(self, seconds: float) -> None:
+        """Ask each downstream, over a connection that is open, whether it answers within ``seconds``.
+
+        ``connections`` has what was found. Never raises; ends soon after ``seconds``.
+        """
+        return
 
     @property
     def waiting(self) -> int:

@@ -120,6 +120,8 @@ class FleetAgent:
             lambda: (self.state, self.reason),
             lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(self.models),
             lambda: self.executor.lock_changes() if self.executor is not None else (),
+            lambda: self.executor.connections() if self.executor is not None else (),
+            self._check_connections,
         )
         self._server: FastMCP | None = None
         self._began = time()
@@ -472,6 +474,10 @@ class FleetAgent:
     def _own_llm_problem(self) -> str:
         llm = self._own_llm()
         return self._llms.problem(llm) if llm is not None else ""
+
+    async def _check_connections(self, seconds: float) -> None:
+        if self.executor is not None:
+            await self.executor.check_connections(seconds)
 
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from time import time
 from typing import Final
@@ -19,6 +19,7 @@ from pallas.model import (
     RunEvent,
     RunFinished,
     ServerChange,
+    ServerConnection,
 )
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
@@ -32,7 +33,8 @@ class AgentHealth:
     """The health of the agent ``name``, and of the downstreams it calls. Belongs to one event loop.
 
     ``condition`` gives the agent's state and, where that is ``error``, the reason; ``lock_changes`` what its
-    servers list otherwise than the lock says. A change of what is shown is a ``HealthChanged``.
+    servers list otherwise than the lock says. ``connections`` gives those of its instances to its servers,
+    and ``check_connections`` asks over them. A change of what is shown is a ``HealthChanged``.
     """
 
     def __init__(
@@ -42,12 +44,17 @@ class AgentHealth:
         condition: Callable[[], tuple[AgentState, str]],
         provider_problem: Callable[[], str],
         lock_changes: Callable[[], tuple[ServerChange, ...]] = lambda: (),
+        connections: Callable[[], tuple[ServerConnection, ...]] = lambda: (),
+        check_connections: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self._name = name
         self._hub = hub
         self._condition = condition
         self._provider_problem = provider_problem
         self._lock_changes = lock_changes
+        self._connections = connections
+        self._check_connections = check_connections
+        self._known: Mapping[str, ServerConnection] = {}
         self._watched: tuple[DownstreamConfig, ...] = ()
         self._prober = Prober(())
         self._calls = CallRecord(())
@@ -67,8 +74,11 @@ class AgentHealth:
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
-        """The downstreams as the fleet shows them, with the last real calls. Safe from any thread."""
-        return self._with_calls(self._prober.latest)
+        """The downstreams as the fleet shows them, with the last real calls, and as agents are connected.
+
+        Safe from any thread.
+        """
+        return self._as_used(self._prober.latest)
 
     @property
     def watched(self) -> tuple[DownstreamConfig, ...]:
@@ -99,7 +109,8 @@ class AgentHealth:
             return
         self._loop = asyncio.get_running_loop()
         before, self._watched = self._prober, tuple(downstreams)
-        self._prober, self._calls = Prober(downstreams), CallRecord(downstreams)
+        self._calls = CallRecord(downstreams)
+        self._prober = Prober(downstreams, connections=self._connections, check=self._check_connections)
         await before.close()
 
     def lack(self, lacks: tuple[Lack, ...]) -> None:
@@ -132,6 +143,7 @@ class AgentHealth:
 
     def refresh(self) -> Health:
         """Compute the health from known results, and publish it if it has changed."""
+        self._known = {each.server: each for each in self._connections()}
         if (is_fine := self._is_fine()) and not self._was_fine:
             self.forget_failures()  # what was wrong with them is over
         self._was_fine = is_fine
@@ -185,7 +197,7 @@ class AgentHealth:
             self._disproved = ""
         return health_of(
             state,
-            self._with_calls(found),
+            self._as_used(found),
             "" if problem == self._disproved else problem,
             reason,
             self._lacks,
@@ -194,5 +206,22 @@ class AgentHealth:
             lock_changes=self._lock_changes(),
         )
 
-    def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
-        return tuple(replace(each, last_call=self._calls.last(each.name)) for each in found)
+    def _as_used(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
+        """The downstreams with the last real calls, and what the agent's connections say of them."""
+        known = self._known
+        return tuple(
+            _with_connection(replace(each, last_call=self._calls.last(each.name)), known.get(each.name))
+            for each in found
+        )
+
+
+def _with_connection(downstream: Downstream, connection: ServerConnection | None) -> Downstream:
+    if connection is None:
+        return downstream
+    is_ok = downstream.reach is ProbeResult.OK
+    return replace(
+        downstream,
+        connection=connection,
+        detail=downstream.detail or (str(connection) if is_ok else connection.error),
+        problem=downstream.problem or (connection.problem if is_ok else ""),
+    )

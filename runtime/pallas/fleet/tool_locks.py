@@ -40,7 +40,10 @@ class ToolLocks:
         more = len(live.tools) > len(shown)
         problem = f"it has more tools; only the first {len(shown)} are shown" if more else live.problem
         compared = await asyncio.to_thread(self._compared, agent, server, live.surface)
-        return ServerDetail(server, details, problem=problem, lock=compared), live.surface
+        return (
+            ServerDetail(server, details, problem=problem, lock=compared, left_out=live.left_out),
+            live.surface,
+        )
 
     async def with_findings(
         self, details: Collection[ServerDetail], surfaces: "dict[str, Surface]"

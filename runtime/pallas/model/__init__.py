@@ -120,6 +120,7 @@ from .run_values import (
     ToolCall,
     Usage,
 )
+from .server_connection import ServerConnection
 from .snapshot import AgentSnapshot, FleetSnapshot, Isolation, ServerSnapshot
 from .states import FAILED_STATES, AgentState, FleetState, why_not
 from .steps import (
@@ -250,6 +251,7 @@ __all__ = [
     "RunningFleet",
     "Said",
     "ServerChange",
+    "ServerConnection",
     "ServerDetail",
     "ServerLock",
     "ServerMissing",

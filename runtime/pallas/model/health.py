@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .server_connection import ServerConnection
+
 
 class HealthStatus(StrEnum):
     """ok: all reachable; degraded: works, but something named is missing; error: cannot answer (SPEC 4.1)."""
@@ -59,3 +61,5 @@ class Downstream:
     reach: ProbeResult = ProbeResult.UNKNOWN
     detail: str = ""
     last_call: CallOutcome | None = None  # None until a run called it
+    problem: str = ""  # why agents cannot use it though it answers, as the end of a sentence
+    connection: ServerConnection | None = None  # None where no instance was connected

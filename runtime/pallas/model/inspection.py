@@ -44,6 +44,7 @@ class ServerDetail:
     tools: tuple[ToolDetail, ...] = ()
     changes: ToolChanges = field(default_factory=ToolChanges)
     problem: str = ""  # why there are no tools, one line
+    left_out: tuple[str, ...] = ()  # what it lists and cannot be used, with reasons, at most 50
     lock: ServerLock | None = None  # None where it is not compared
 
 

@@ -3,8 +3,9 @@
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -22,6 +23,10 @@ from pallas import __version__
 from pallas.bounds import MAX_MESSAGE
 from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
+from pallas.downstreams.raw_streams import RawStreams, version_of
+from pallas.downstreams.result_fit import LeftOut
+from pallas.downstreams.usable_lists import LISTS
+from pallas.downstreams.usable_results import UsableResult, usable_result
 from pallas.mcp_client import mcp_seam, stdio_seam
 from pallas.model import Fault, FaultType
 from pallas.model.fault import leaves_of
@@ -39,11 +44,14 @@ _TAIL: Final = 2_000
 
 
 @asynccontextmanager
-async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> AsyncIterator[Client]:
+async def connected(
+    endpoint: ServerEndpoint, bearer: str | None = None, left_out: list[LeftOut] | None = None
+) -> AsyncIterator[Client]:
     """Yield a client of the server, connected as the project configures; closes it and its program
     afterwards.
 
-    ``bearer`` is sent only if the server opted in. Has no deadline: its owner cancels it, once. Raises
+    ``left_out`` gets what of its lists cannot be used. ``bearer`` is sent only if the server opted in. Has no
+    deadline: its owner cancels it, once. Raises
     Fault (UPSTREAM, CONFIG) with one line that names the problem and the place to fix it.
     """
     mcp_seam.install()
@@ -55,7 +63,8 @@ async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> Asyn
         async with stack:
             transport = await _transport(endpoint, headers, seen, stack)
             info = Implementation(name="pallas", version=__version__)
-            client = Client(transport, mode=endpoint.mode, client_info=info, cache=None)
+            usable = _usable(transport, lambda: client, left_out if left_out is not None else [])
+            client = Client(usable, mode=endpoint.mode, client_info=info, cache=None)
             yield await stack.enter_async_context(client)
     except Exception as error:
         # An exception in the block comes out in groups: of the client's tasks, of the transport's.
@@ -66,6 +75,34 @@ async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> Asyn
         raise seen.fault(error) from error
     finally:
         seen.close()
+
+
+@asynccontextmanager
+async def _usable(
+    transport: Any, client: Callable[[], Client], left_out: list[LeftOut]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The streams of a transport; what a server says wrong costs the thing that it is about."""
+
+    def read(method: str, result: Any) -> UsableResult:
+        made = usable_result(method, result, version_of(client()))
+        if method in LISTS:
+            left_out.extend(made.findings)
+        if made.result is None or not made.output_schemas:
+            return made
+        tools = [
+            {**each, "outputSchema": schema}
+            if (schema := made.output_schemas.get(each.get("name"))) is not None
+            else each
+            for each in made.result["tools"]
+        ]
+        return replace(made, result={**made.result, "tools": tools})
+
+    async with transport as streams:
+        raw = RawStreams(streams, read=read, ended=lambda: None)
+        try:
+            yield raw.incoming, raw.outgoing
+        finally:
+            raw.close()
 
 
 async def _transport(

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from pallas.downstreams.result_fit import LeftOut
+from pallas.safe_text import one_line
 from pallas.toolbox.server_connection import connected
 from pallas.toolbox.server_endpoint import ServerEndpoint
 
@@ -16,6 +18,7 @@ from .surface import Surface, masked, prompt_items, resource_items, template_ite
 MAX_ITEMS: Final = 2_000
 """Things of one list that are read; a server with more cannot be locked."""
 _MAX_PAGES: Final = 100
+MAX_LEFT_OUT: Final = 50
 MAX_SURFACE: Final = 8 * 1024 * 1024
 """Bytes of a surface as JSON; a larger one cannot be locked."""
 
@@ -27,12 +30,17 @@ class LiveServer:
     surface: Surface
     tools: tuple[Any, ...] = ()
     problem: str = ""
+    left_out: tuple[str, ...] = ()
+    """What it lists and cannot be used, with reasons, one line each, at most ``MAX_LEFT_OUT``."""
 
 
 async def look_at(endpoint: ServerEndpoint, bearer: str | None = None) -> LiveServer:
     """Connect to a server and return all that it lists. Raises Fault; has no deadline."""
-    async with connected(endpoint, bearer) as client:
-        return await read_surface(client)
+    left_out: list[LeftOut] = []
+    async with connected(endpoint, bearer, left_out) as client:
+        live = await read_surface(client)
+    texts = dict.fromkeys(one_line(str(each), 300) for each in left_out)
+    return replace(live, left_out=tuple(texts)[:MAX_LEFT_OUT])
 
 
 async def all_tools(client: Client) -> list[Any]:

@@ -36,6 +36,8 @@ class CheckedServer:
     found: LockedServer | None = None
     is_gone: bool = False
     """Whether the lock has it and the project has not."""
+    left_out: tuple[str, ...] = ()
+    """What it lists and cannot be used, with reasons; neither the lock nor models have it."""
 
 
 def compare_server(locked: LockedServer | None, now: Surface) -> ServerLock:
@@ -105,7 +107,8 @@ async def _look(
         return _unknown(name, locked, one_line(fault.message, 400))
     if live.problem:
         return _unknown(name, locked, live.problem)
-    return CheckedServer(name, compare_server(locked, live.surface), LockedServer(live.surface))
+    compared = compare_server(locked, live.surface)
+    return CheckedServer(name, compared, LockedServer(live.surface), left_out=live.left_out)
 
 
 def _needs_bearer(endpoint: ServerEndpoint, bearer: str | None, fault: Fault) -> bool:

@@ -35,11 +35,13 @@ from mcp_types import (
     Tool,
 )
 
-from pallas.downstreams.offer import resources_of
+from pallas.downstreams.connection import Connection
+from pallas.downstreams.offer import Offer, resources_of
 from pallas.safe_text import one_line
 from pallas.tools_lock.tool_gate import ToolGate
 
 from .forward_trace import short
+from .listed_servers import ListedServers
 from .lock_screen import LockScreen
 from .server_calls import call_tool, send
 from .server_set import ServerSet
@@ -57,12 +59,13 @@ class ConnectPlan:
     """How to connect the servers of one instance.
 
     ``until`` is when to stop waiting, in the loop's time; ``skip`` are servers that are not connected now.
-    ``gate`` compares what they list with the lock.
+    ``gate`` compares what they list with the lock, ``listed`` notes it.
     """
 
     until: float
     skip: frozenset[str] = field(default_factory=frozenset)
     gate: ToolGate | None = None
+    listed: ListedServers | None = None
 
 
 _plan: ContextVar[ConnectPlan | None] = ContextVar("pallas_connect_plan", default=None)
@@ -132,13 +135,18 @@ class Downstreams:
         self._plan, self._origin = _plan.get(), _origin.get()
         gate = self._plan.gate if self._plan is not None else None
         self._screen: LockScreen = self._origin._screen if self._origin is not None else LockScreen(gate)
+        self._listed: ListedServers | None = (
+            self._origin._listed
+            if self._origin is not None
+            else (self._plan.listed if self._plan is not None else None)
+        )
         self._filter: Mapping[str, Sequence[str]] = getattr(config, "tools", None) or {}
         self._servers: ServerSet = ServerSet(
             self.agent_name,
             tuple(server_names),
             context,
             config,
-            self._screen.offer,
+            self._heard,
             lambda: self.changed(),
             self._origin._servers if self._origin is not None else None,
         )
@@ -155,6 +163,12 @@ class Downstreams:
     def tools(self) -> Mapping[str, NamespacedTool]:
         """The tools that can be called, by the names that models see."""
         return self._catalog().tools
+
+    def connections(self) -> Iterator[tuple[str, Connection]]:
+        """Yield the connections that were made, open or not, with the servers' names."""
+        for name in self._servers.order:
+            if (found := self._servers.found(name)) is not None:
+                yield name, found
 
     def is_connected(self, server: str) -> bool:
         """Return whether the server's tools are listed and its connection is not known to be lost."""
@@ -406,6 +420,12 @@ class Downstreams:
             )
             for name in self._servers.order
         }
+
+    async def _heard(self, server: str, offer: Offer) -> Offer:
+        """Note what a server lists; return what of it passes."""
+        if self._listed is not None:
+            self._listed.note(server, offer)
+        return await self._screen.offer(server, offer)
 
     def _asked(self, server: str | None) -> list[str]:
         """The servers that a question for all or one of them is about."""

@@ -21,7 +21,7 @@ from pallas.executors.model_client.provider_connections import provider_connecti
 from pallas.executors.peer_port import PeerPort
 from pallas.executors.replay.replay import current_replay
 from pallas.health.provider_endpoint import key_place
-from pallas.model import ANONYMOUS, Fault, FaultType, Notice, ServerChange
+from pallas.model import ANONYMOUS, Fault, FaultType, Notice, ServerChange, ServerConnection
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
@@ -43,6 +43,7 @@ from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
 from .instance_turn import FastAgentInstance, generate, prepare_instance
+from .listed_servers import ListedServers
 from .message_conversion import native_copy
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
@@ -54,6 +55,7 @@ from .providers_llm import answer_with
 from .read_files import Reads, noting
 from .run_progress import RunProgress
 from .server_notices import ServerNotices
+from .server_states import ServerStates
 from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,10 @@ class FastAgentExecutor(Executor):
         self._listing: set[asyncio.Task[None]] = set()
         self._tell_failed: Callable[[str], None] | None = None
         self._notices = ServerNotices(config.name)
+        self._listed = ListedServers(config.name)
+        self._states = ServerStates(
+            lambda: [each.servers for each in self._instances.values()], self._listed, self._forwarding
+        )
         self._peers: PeerCalls | None = None
         self._renamed: set[str] = set()
         self._gate: ToolGate | None = None
@@ -105,6 +111,14 @@ class FastAgentExecutor(Executor):
     def lock_changes(self) -> tuple[ServerChange, ...]:
         """What its servers list otherwise than the lock says."""
         return self._gate.changes() if self._gate is not None else ()
+
+    def connections(self) -> tuple[ServerConnection, ...]:
+        """The connections of its instances to its servers."""
+        return self._states.all(self._unconfigured)
+
+    async def check_connections(self, seconds: float) -> None:
+        """Ask each connected server whether it answers, except those that need a caller's bearer."""
+        await self._states.check(seconds)
 
     def doubt(self, servers: frozenset[str]) -> None:
         """Note that a health probe did not reach these downstreams, but did reach the others."""
@@ -422,7 +436,9 @@ class FastAgentExecutor(Executor):
                 connecting(slot),
                 noting(self._reads),
                 downstreams_seam.planned(
-                    downstreams_seam.ConnectPlan(until, hanging | self._unconfigured.keys(), self._gate)
+                    downstreams_seam.ConnectPlan(
+                        until, hanging | self._unconfigured.keys(), self._gate, self._listed
+                    )
                 ),
             ):
                 session = await self._harness.session(key)

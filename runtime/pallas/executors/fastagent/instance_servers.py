@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.access.bearer_lease import LeaseSlot, context_of
+from pallas.downstreams.connection import Connection
 from pallas.mcp_client.stdio_seam import end_of, how_it_ended
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
@@ -129,6 +130,11 @@ class Servers:
                         "cannot be reached", detail=self._ends.get(name, "")
                     )
         return found
+
+    def connections(self) -> Iterator[tuple[str, Connection]]:
+        """Yield the connections that were made, open or not, with the servers' names."""
+        for downstreams, _ in self._downstreams:
+            yield from downstreams.connections()
 
     def doubt(self, names: frozenset[str]) -> None:
         """Note that a health probe did not reach these: the next run checks them once before it relies on

@@ -148,6 +148,11 @@ class AgentChild(ChildLoop):
                     # What the start made stays; the garbage collector need not look through it again.
                     gc.freeze()
                     self._watch(self._lag_limit_when_started)
+                case "check":
+                    await executor.check_connections(command.seconds)
+                    self._report()
+                    self.send(CommandDone(command.call))
+                    return
                 case "park":
                     await executor.park(command.seconds)
                 case _:
@@ -279,7 +284,9 @@ class AgentChild(ChildLoop):
         if self._executor is None:
             return
         executor = self._executor
-        state = ExecutorState(executor.waiting, executor.problems(), executor.lock_changes())
+        state = ExecutorState(
+            executor.waiting, executor.problems(), executor.lock_changes(), executor.connections()
+        )
         if state != self._state:
             self._state = state
             self.send(state)

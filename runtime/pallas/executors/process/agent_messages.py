@@ -15,6 +15,7 @@ from pallas.model import (
     Image,
     Message,
     ServerChange,
+    ServerConnection,
     StepDetail,
     ToolAnswer,
     ToolCall,
@@ -89,7 +90,7 @@ class AgentSetup:
 
 @dataclass(frozen=True, slots=True)
 class AgentCommand:
-    """``load``, ``start`` or ``park``; ``seconds`` is the timeout of the last."""
+    """``load``, ``start``, ``check`` or ``park``; ``seconds`` is the timeout of the last two."""
 
     call: int
     name: str
@@ -155,7 +156,7 @@ class UnreachedServers:
 
 @dataclass(frozen=True, slots=True)
 class CommandDone:
-    """The command was carried out; ``info`` are the facts about the agent now.
+    """The command was carried out; ``info`` are the facts about the agent now, None after a check.
 
     ``sources`` are the project's modules that were imported, by path: their bytes, as Latin-1.
     """
@@ -229,6 +230,7 @@ class ExecutorState:
     waiting: int
     problems: tuple[str, ...]
     lock_changes: tuple[ServerChange, ...] = ()
+    connections: tuple[ServerConnection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

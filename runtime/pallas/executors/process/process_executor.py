@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,7 @@ from pallas.executors.faults.fault_injection import current_injection
 from pallas.executors.peer_port import PeerPort
 from pallas.executors.replay.replay import current_replay
 from pallas.limits.limit_reached import revived
-from pallas.model import Fault, FaultType, Notice, ServerChange, TraceContext
+from pallas.model import Fault, FaultType, Notice, ServerChange, ServerConnection, TraceContext
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.fingerprint import salt
 from pallas.model.redaction import redact_text
@@ -44,6 +45,8 @@ MODULE: Final = "pallas.executors.process.agent_child"
 """What its process runs."""
 # What a process has beyond its timeout for parking.
 _PARK_LEEWAY_S: Final = 1.0
+# And beyond that for a check of its downstreams.
+_CHECK_LEEWAY_S: Final = 0.1
 
 
 class ProcessExecutor(Executor):
@@ -88,6 +91,19 @@ class ProcessExecutor(Executor):
     def lock_changes(self) -> tuple[ServerChange, ...]:
         """What its downstreams list otherwise than the lock says, as far as the process reported it."""
         return self._connection.state.lock_changes if self._connection is not None else ()
+
+    def connections(self) -> tuple[ServerConnection, ...]:
+        """The connections to its downstreams, as far as the process reported them."""
+        return self._connection.state.connections if self._connection is not None else ()
+
+    async def check_connections(self, seconds: float) -> None:
+        """Have the process ask its downstreams; never raises."""
+        connection = self._connection
+        if not self._is_started or connection is None or connection.is_ended:
+            return
+        with suppress(Fault, TimeoutError):
+            async with asyncio.timeout(seconds + _CHECK_LEEWAY_S):
+                await connection.command("check", seconds)
 
     def doubt(self, servers: frozenset[str]) -> None:
         """A health probe did not reach these downstreams; the others answer, as far as is known."""

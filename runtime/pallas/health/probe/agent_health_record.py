@@ -59,8 +59,8 @@ def health_of(
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) if there is one.
     ``degraded`` if a required agent failed, if a downstream cannot be reached, asks for credentials or fails
-    real calls though it answers the probe, if it lists other tools than the lock says, or if its provider has
-    a problem; all causes in one line.
+    real calls though it answers the probe, if it has no tool that can be used, if it lists other tools than
+    the lock says, or if its provider has a problem; all causes in one line.
     Runs that failed since the last that succeeded count too: how many, and the last one's fault.
     Also ``error`` if a probe finds that a ``required`` downstream is not reached: ``needs x: crash-loop (its
     process died); Unreachable: a, b; Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model
@@ -75,7 +75,7 @@ def health_of(
             message = one_line(f"The agent is {reason}", 300)
         return Health(HealthStatus.ERROR, message, now, now)
     found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
-    unconfigured = []
+    unconfigured, troubles = [], []
     missing_servers = frozenset[str]().union(*(lack.servers for lack in lacks))
     for each in downstreams:
         if each.name in missing_servers:
@@ -83,12 +83,16 @@ def health_of(
         if each.reach is ProbeResult.NOT_CONFIGURED:
             unconfigured.append(f"{each.name} {each.detail}")
             continue
+        if each.problem:
+            troubles.append(f"{each.name} {each.problem}")
+            continue
         label, name = _cause(each, now)
         if label:
             found[label].append(name)
     causes = [f"needs {lack.name}: {lack.reason}" for lack in lacks]
     causes += [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
     causes += unconfigured
+    causes += troubles
     causes += words_of(lock_changes)
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import ssl
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from time import monotonic, time
 from typing import Final
@@ -12,7 +12,8 @@ from typing import Final
 import httpx2
 
 from pallas.config.models import DownstreamConfig
-from pallas.model import Downstream, ProbeResult
+from pallas.model import Downstream, ProbeResult, ServerConnection
+from pallas.safe_text import one_line
 
 from .server_probe import TIMEOUT, Era, Finding, found, look, probe_client, unprobed
 from .steady_state import Steady
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 CACHE_SECONDS: Final = 10.0
 # Seconds a caller waits beyond a round's own deadline, if even the round is held up.
 _LEEWAY: Final = 0.25
+# The part of a round's time that connections have to answer.
+_CHECKED: Final = 0.9
 
 
 class Prober:
@@ -30,6 +33,9 @@ class Prober:
     One round runs at a time, no matter how many callers ask. It ends after ``timeout_s`` seconds; a
     downstream that has not answered by then is unreachable. Callers get the result itself; ``latest``, which
     the fleet shows, changes without flapping. Belongs to one event loop; close it there.
+
+    A downstream that the agent is connected to is asked over that connection: ``check`` asks all of those,
+    and ``connections`` has what was found. Where none is open, or it fails, the downstream itself is probed.
     """
 
     def __init__(
@@ -38,10 +44,14 @@ class Prober:
         *,
         timeout_s: float = TIMEOUT,
         clock: Callable[[], float] = monotonic,
+        connections: Callable[[], Sequence[ServerConnection]] = lambda: (),
+        check: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self._downstreams = tuple(downstreams)
         self._timeout_s = timeout_s
         self._clock = clock
+        self._connections = connections
+        self._check = check
         self._eras: dict[str, Era] = {}
         self._client: httpx2.AsyncClient | None = None
         self._found = tuple(unprobed(config) for config in self._downstreams)
@@ -53,6 +63,7 @@ class Prober:
         """When the last round began, in Unix seconds."""
         self._round: asyncio.Task[None] | None = None
         self._late: set[asyncio.Task[Finding]] = set()
+        self._checking: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -89,7 +100,7 @@ class Prober:
     async def close(self) -> None:
         """Cancel the probes under way and close the connections."""
         self._closed = True
-        tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late}
+        tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late, *self._checking}
         if self._round is not None:
             tasks.add(self._round)
         for task in tasks:
@@ -124,9 +135,17 @@ class Prober:
         if self._client is None:
             self._client = probe_client(await asyncio.to_thread(certificates))
         client = self._client
+        asked = {each.server for each in self._connections() if each.is_open and not each.needs_caller}
+        check = self._check
+        checking = None
+        if check is not None and any(one_line(each.name, 80) in asked for each in self._downstreams):
+            checking = asyncio.create_task(_checked(check, self._timeout_s), name="check connections")
+            self._checking.add(checking)
+            checking.add_done_callback(self._checking.discard)
         tasks = [
             asyncio.create_task(
-                look(config, client, self._eras, self._timeout_s), name=f"probe {config.name}"
+                self._find(config, client, checking if one_line(config.name, 80) in asked else None),
+                name=f"probe {config.name}",
             )
             for config in self._downstreams
         ]
@@ -143,13 +162,45 @@ class Prober:
             for config, task in zip(self._downstreams, tasks, strict=True)
         )
 
+    async def _find(
+        self, config: DownstreamConfig, client: httpx2.AsyncClient, checking: asyncio.Task[None] | None
+    ) -> Finding:
+        """Find the state of one downstream, over the agent's own connection if there is one."""
+        if checking is not None:
+            await asyncio.shield(checking)
+            now = self._connection(config.name)
+            if now is not None and now.is_open and now.checked == "answers":
+                return Finding(found(config, ProbeResult.OK))
+            if now is not None and now.is_open and now.checked == "silent":
+                silence = f"no answer within {self._timeout_s:g} s"
+                return Finding(found(config, ProbeResult.UNREACHABLE, silence), certain=False)
+        finding = await look(config, client, self._eras, self._timeout_s)
+        now = self._connection(config.name)
+        if finding.downstream.reach is not ProbeResult.OK or config.transport == "stdio":
+            return finding
+        if now is None or now.is_open or now.needs_caller:
+            return finding
+        # It answers, and will be connected again soon.
+        lost = found(config, ProbeResult.UNREACHABLE, now.error)
+        return Finding(replace(lost, problem=f"answers, but is not connected: {lost.detail}"), certain=False)
+
+    def _connection(self, server: str) -> ServerConnection | None:
+        name = one_line(server, 80)
+        return next((each for each in self._connections() if each.server == name), None)
+
     def _corrected(self, downstream: Downstream) -> Downstream:
         failed = downstream.name in self._problems and downstream.transport == "stdio"
         if failed and downstream.reach is ProbeResult.OK:
-            return replace(
-                downstream, reach=ProbeResult.UNREACHABLE, detail="its program could not be started or ended"
-            )
+            detail = "its program could not be started or ended"
+            return replace(downstream, reach=ProbeResult.UNREACHABLE, detail=detail)
         return downstream
+
+
+async def _checked(check: Callable[[float], Awaitable[None]], seconds: float) -> None:
+    try:
+        await check(seconds * _CHECKED)
+    except Exception:
+        log.exception("the connections of an agent could not be checked")
 
 
 @functools.cache

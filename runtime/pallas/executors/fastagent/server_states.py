@@ -1,0 +1,106 @@
+"""The connections of all instances of one agent to its servers, as its health has them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Literal
+
+from pallas.downstreams.connection import Connection
+from pallas.model import ServerConnection
+from pallas.safe_text import one_line
+
+from .instance_servers import Missing, Servers
+from .listed_servers import ListedServers
+
+type Checked = Literal["answers", "silent", "failed"]
+
+
+class ServerStates:
+    """``instances`` gives the servers of each instance, ``forwarded`` whether one gets the caller's bearer.
+
+    ``listed`` knows what they list. Belongs to the loop of the instances.
+    """
+
+    def __init__(
+        self,
+        instances: Callable[[], Iterable[Servers]],
+        listed: ListedServers,
+        forwarded: Callable[[str], bool],
+    ) -> None:
+        self._instances = instances
+        self._listed = listed
+        self._forwarded = forwarded
+        self._checked: dict[str, Checked] = {}
+
+    def all(self, unconfigured: Collection[str]) -> tuple[ServerConnection, ...]:
+        """Return each server that an instance has, or lacks; without the ``unconfigured`` ones."""
+        connections, missing = self._connections(), self._missing()
+        names = sorted({*connections, *missing} - {*unconfigured})
+        found = (self._state(name, connections.get(name, []), missing.get(name)) for name in names)
+        return tuple(each for each in found if each is not None)
+
+    async def check(self, seconds: float) -> None:
+        """Ask each server once, over a connection that is open, whether it answers within ``seconds``.
+
+        Only if that one does not, the others are asked. Those that need a caller's bearer are not asked.
+        """
+        found = self._connections()
+        live = {
+            name: [each for each in connections if each.is_open]
+            for name, connections in found.items()
+            if not self._forwarded(name)
+        }
+        names = [name for name, connections in live.items() if connections]
+        answers = await asyncio.gather(*(_check(live[name], seconds) for name in names))
+        self._checked = dict(zip(names, answers, strict=True))
+
+    def _state(
+        self, server: str, connections: list[Connection], missing: Missing | None
+    ) -> ServerConnection | None:
+        live = [each for each in connections if each.is_open]
+        if not live and missing is None:  # connected on demand
+            return None
+        listed, name = self._listed[server], one_line(server, 80)
+        error, since = "", min((each.since for each in live), default=0.0)
+        if missing is not None and not live:
+            error = missing.why + (f" ({missing.detail})" if missing.detail else "")
+            since = max((each.since for each in connections), default=0.0)
+        return ServerConnection(
+            server=name,
+            is_open=bool(live),
+            since=since,
+            error=one_line(error, 300),
+            version=one_line(listed.version, 40),
+            tools=listed.tools,
+            left_out=listed.left_out,
+            left_out_count=listed.left_out_count,
+            problem=one_line(listed.problem, 600) if live else "",
+            checked=self._checked.get(server, "") if live else "",
+            needs_caller=self._forwarded(server),
+        )
+
+    def _connections(self) -> dict[str, list[Connection]]:
+        found: dict[str, list[Connection]] = {}
+        for servers in self._instances():
+            for name, connection in servers.connections():
+                found.setdefault(name, []).append(connection)
+        return found
+
+    def _missing(self) -> dict[str, Missing]:
+        return {name: why for servers in self._instances() for name, why in servers.missing().items()}
+
+
+async def _check(connections: list[Connection], seconds: float) -> Checked:
+    """Ask the first, and the others for the rest of the time if it does not answer."""
+    first, *others = connections
+    found = await _ask(first, seconds / 2 if others else seconds)
+    if found == "answers" or not others:
+        return found
+    rest = await asyncio.gather(*(_ask(each, seconds / 2) for each in others))
+    return "answers" if "answers" in rest else found
+
+
+async def _ask(connection: Connection, seconds: float) -> Checked:
+    try:
+        return "answers" if await connection.answers(seconds) else "silent"
+    except Exception:
+        return "failed"
