@@ -69,7 +69,7 @@ class _Instant:
     def connections(self) -> tuple[ServerConnection, ...]:
         return ()
 
-    async def check_connections(self, seconds: float) -> None: ...
+    async def check_connection(self, server: str, seconds: float) -> None: ...
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         return TurnResult((ANSWER,), (Message("user", turn.text), Message("assistant", ANSWER)))

@@ -147,6 +147,8 @@ def parent_of(branches: Sequence[Branch], index: int) -> int | None:
 def tone_of_link(link: DownstreamLink) -> Tone:
     """How a downstream is: as the last probe found it, or worse where real calls or its own health say so."""
     reach = _reach(link.downstream)
+    if reach is ProbeResult.OK and link.downstream.problem:
+        return Tone.DEGRADED
     if reach is ProbeResult.OK and link.delegate is not None:
         return tone_of(link.delegate)
     return _TONES[reach]
@@ -157,6 +159,8 @@ def word_of_link(link: DownstreamLink) -> str:
     call = link.downstream.last_call
     if link.downstream.reach is ProbeResult.OK and call is not None and call.reach is ProbeResult.UNREACHABLE:
         return "fails"
+    if _reach(link.downstream) is ProbeResult.OK and link.downstream.problem:
+        return "no use"
     return _WORDS[_reach(link.downstream)]
 
 

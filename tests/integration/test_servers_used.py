@@ -4,13 +4,15 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.live import ask, client, running
+from support.live import agent_module, ask, client, running, tool_call, write_project
 from support.locked import ORDER, SHOP, STOCK, list_now, locked_project
 from support.offline import model_record
+from support.outages import outages
 from support.processes import below
 from support.waiting import until
 
@@ -20,13 +22,18 @@ from pallas.fleet.local_port import LocalPort
 from pallas.model import Downstream, HealthStatus, ProbeResult
 
 PACE = CheckIntervals(health=0.2, confirm=0.1)
+NEVER = CheckIntervals(health=3600, confirm=3600, providers=3600, retry=3600)
 UNFIT: Mapping[str, Any] = {"name": "pay", "inputSchema": "{}"}
 WHY = "its inputSchema is a text, not an object"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["legacy", "modern", "process"])
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=["legacy", "modern", pytest.param("process", marks=pytest.mark.slow)],
+)
 async def fleet(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> AsyncIterator[Fleet]:
@@ -132,3 +139,62 @@ async def test_a_server_that_hangs_does_not_stay_green(fleet: Fleet, monkeypatch
             each.send_signal(signal.SIGCONT)
     await until(lambda: health(fleet)[0] is HealthStatus.OK)
     assert [each.pid for each in below(os.getpid(), "changing_server.py")] == [each.pid for each in stopped]
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "modern"])
+async def test_a_server_is_asked_over_the_connection_that_there_is(tmp_path: Path, protocol: str) -> None:
+    async with outages("shop") as (server,):
+        root = write_project(
+            tmp_path,
+            {"desk": agent_module("desk", ("shop",))},
+            config={"mcp": {"servers": {"shop": {"url": server.url, "protocol_mode": protocol}}}},
+        )
+        async with running(root, pace=NEVER) as fleet:
+            (agent,) = fleet.agents
+            before, probes = server.requests, server.seen - server.requests
+            await agent.check_health()
+            assert server.requests > before and server.seen - server.requests == probes
+            found = shop(fleet).connection
+            assert found is not None and found.is_open and found.tools == 1
+            assert "1 tool" in shop(fleet).detail and found.version in shop(fleet).detail
+            # One that lost all its sessions, while nobody asked anything.
+            await server.stop()
+            await server.start()
+            await agent.check_health()
+            assert health(fleet) == (HealthStatus.OK, "")
+            async with client(fleet, "desk") as desk:
+                assert "shop:x" in await ask(desk, tool_call("shop__say", text="x"))
+            # One that answers probes, and none of the agent's own requests.
+            server.refuse = 503
+            await agent.check_health()
+            await agent.check_health()
+            assert health(fleet)[1] in ("", "Unreachable: shop")
+            await server.stop()
+            await agent.check_health()
+            assert health(fleet) == (HealthStatus.DEGRADED, "Unreachable: shop")
+            server.refuse = 0
+            await server.start()
+            await agent.check_health()
+            await agent.check_health()
+            assert health(fleet) == (HealthStatus.OK, "")
+            found = shop(fleet).connection
+            assert found is not None and found.is_open
+
+
+async def test_a_server_that_connects_and_does_not_list_is_not_green(tmp_path: Path) -> None:
+    async with outages("shop") as (server,):
+        server.lists = False
+        root = write_project(
+            tmp_path,
+            {"desk": agent_module("desk", ("shop",))},
+            config={"mcp": {"servers": {"shop": {"url": server.url}}}},
+        )
+        async with running(root, pace=NEVER) as fleet:
+            (agent,) = fleet.agents
+            await agent.check_health()
+            assert health(fleet) == (HealthStatus.DEGRADED, "Unreachable: shop")
+            assert "it answers, but is not connected" in shop(fleet).detail
+            server.lists = True
+            await agent.check_health()
+            await agent.check_health()
+            assert health(fleet) == (HealthStatus.OK, "")

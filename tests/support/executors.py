@@ -65,7 +65,7 @@ class FakeExecutor:
     def connections(self) -> tuple[ServerConnection, ...]:
         return ()
 
-    async def check_connections(self, seconds: float) -> None: ...
+    async def check_connection(self, server: str, seconds: float) -> None: ...
 
     def release(self, lease: str) -> None:
         self.released.append(lease)

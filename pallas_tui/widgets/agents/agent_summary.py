@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, Cost, LoopBlocked, ProbeResult
+from pallas.model import AgentSnapshot, AgentState, Cost, Downstream, LoopBlocked, ProbeResult
 
 from ...agents.fleet_tree import DownstreamLink, links_of, tone_of_link, word_of_link
 from ...state import FAILED_TONES, Item, Tone, again_in, reason_of, stages_of, tone_of, version_of
@@ -212,9 +212,18 @@ def _downstream(link: DownstreamLink, width: int, glyphs: Glyphs) -> list[Line]:
     what = f"{one.transport}  {one.reach.value}"
     name = fit(one.name, width - 2 - len(what) - 1, glyphs)
     lines: list[Line] = [(shape(tone, glyphs), (f" {name} ", ""), (what, DIM))]
-    if one.detail and one.reach is not ProbeResult.OK:
-        lines += [((f"  {line}", STYLES[tone]),) for line in wrapped(one.detail, width - 2)]
+    if about := _trouble(one):
+        lines += [((f"  {line}", STYLES[tone]),) for line in wrapped(about, width - 2)]
     return lines
+
+
+def _trouble(one: Downstream) -> str:
+    """What is wrong with a downstream, or what of it cannot be used; empty if all of it can."""
+    if one.reach is not ProbeResult.OK:
+        return one.detail
+    if one.problem:
+        return one.problem
+    return one.detail if one.connection is not None and one.connection.left_out_count else ""
 
 
 def _of_link(link: DownstreamLink, width: int, now: float, glyphs: Glyphs) -> list[Line]:
@@ -223,8 +232,8 @@ def _of_link(link: DownstreamLink, width: int, now: float, glyphs: Glyphs) -> li
         (shape(tone, glyphs), (f" {fit(one.name, width - 2, glyphs)}", STRONG)),
         ((fit(f"called by {link.owner}", width, glyphs), DIM),),
     ]
-    if one.detail and one.reach is not ProbeResult.OK:
-        lines += [(), *(((line, STYLES[tone]),) for line in wrapped(one.detail, width))]
+    if about := _trouble(one):
+        lines += [(), *(((line, STYLES[tone]),) for line in wrapped(about, width))]
     lines.append(())
     lines += fact("probe", one.reach.value, width)
     if one.last_call is not None:

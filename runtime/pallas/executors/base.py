@@ -264,9 +264,10 @@ class Executor(Protocol):
         """The connections of its instances to its downstreams, as far as there are some."""
         return ()
 
-    async def check_connections(self, seconds: float) -> None:
-        """Ask each downstream, over a connection that is open, whether it answers within ``seconds``.
+    async def check_connection(self, server: str, seconds: float) -> None:
+        """Ask a downstream, over a connection that is open, whether it answers within ``seconds``.
 
+        If none is open it is connected, as far as that takes no longer.
         ``connections`` has what was found. Never raises; ends soon after ``seconds``.
         """
         return

@@ -121,7 +121,7 @@ class FleetAgent:
             lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(self.models),
             lambda: self.executor.lock_changes() if self.executor is not None else (),
             lambda: self.executor.connections() if self.executor is not None else (),
-            self._check_connections,
+            self._check_connection,
         )
         self._server: FastMCP | None = None
         self._began = time()
@@ -475,9 +475,9 @@ class FleetAgent:
         llm = self._own_llm()
         return self._llms.problem(llm) if llm is not None else ""
 
-    async def _check_connections(self, seconds: float) -> None:
+    async def _check_connection(self, server: str, seconds: float) -> None:
         if self.executor is not None:
-            await self.executor.check_connections(seconds)
+            await self.executor.check_connection(server, seconds)
 
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()

@@ -34,7 +34,7 @@ class AgentHealth:
 
     ``condition`` gives the agent's state and, where that is ``error``, the reason; ``lock_changes`` what its
     servers list otherwise than the lock says. ``connections`` gives those of its instances to its servers,
-    and ``check_connections`` asks over them. A change of what is shown is a ``HealthChanged``.
+    and ``check_connection`` asks over one of them. A change of what is shown is a ``HealthChanged``.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AgentHealth:
         provider_problem: Callable[[], str],
         lock_changes: Callable[[], tuple[ServerChange, ...]] = lambda: (),
         connections: Callable[[], tuple[ServerConnection, ...]] = lambda: (),
-        check_connections: Callable[[float], Awaitable[None]] | None = None,
+        check_connection: Callable[[str, float], Awaitable[None]] | None = None,
     ) -> None:
         self._name = name
         self._hub = hub
@@ -53,7 +53,7 @@ class AgentHealth:
         self._provider_problem = provider_problem
         self._lock_changes = lock_changes
         self._connections = connections
-        self._check_connections = check_connections
+        self._check_connection = check_connection
         self._known: Mapping[str, ServerConnection] = {}
         self._watched: tuple[DownstreamConfig, ...] = ()
         self._prober = Prober(())
@@ -110,7 +110,7 @@ class AgentHealth:
         self._loop = asyncio.get_running_loop()
         before, self._watched = self._prober, tuple(downstreams)
         self._calls = CallRecord(downstreams)
-        self._prober = Prober(downstreams, connections=self._connections, check=self._check_connections)
+        self._prober = Prober(downstreams, connections=self._connections, check=self._check_connection)
         await before.close()
 
     def lack(self, lacks: tuple[Lack, ...]) -> None:

@@ -116,9 +116,9 @@ class FastAgentExecutor(Executor):
         """The connections of its instances to its servers."""
         return self._states.all(self._unconfigured)
 
-    async def check_connections(self, seconds: float) -> None:
-        """Ask each connected server whether it answers, except those that need a caller's bearer."""
-        await self._states.check(seconds)
+    async def check_connection(self, server: str, seconds: float) -> None:
+        """Ask a server, over a connection that is open, whether it answers."""
+        await self._states.check(server, seconds)
 
     def doubt(self, servers: frozenset[str]) -> None:
         """Note that a health probe did not reach these downstreams, but did reach the others."""

@@ -136,6 +136,10 @@ class Servers:
         for downstreams, _ in self._downstreams:
             yield from downstreams.connections()
 
+    def retried(self, server: str) -> asyncio.Task[None] | None:
+        """Return the attempt to connect a server that is missing; None if it is not retried."""
+        return self._attempt(server) if not self._closed and server in self._retried() else None
+
     def doubt(self, names: frozenset[str]) -> None:
         """Note that a health probe did not reach these: the next run checks them once before it relies on
         them."""

@@ -38,20 +38,18 @@ class ServerStates:
         found = (self._state(name, connections.get(name, []), missing.get(name)) for name in names)
         return tuple(each for each in found if each is not None)
 
-    async def check(self, seconds: float) -> None:
-        """Ask each server once, over a connection that is open, whether it answers within ``seconds``.
+    async def check(self, server: str, seconds: float) -> None:
+        """Ask a server once, over a connection that is open, whether it answers within ``seconds``.
 
-        Only if that one does not, the others are asked. Those that need a caller's bearer are not asked.
+        Only if it does not, it is asked over the others; if none is open, it is connected. One that needs a
+        caller's bearer is not asked.
         """
-        found = self._connections()
-        live = {
-            name: [each for each in connections if each.is_open]
-            for name, connections in found.items()
-            if not self._forwarded(name)
-        }
-        names = [name for name, connections in live.items() if connections]
-        answers = await asyncio.gather(*(_check(live[name], seconds) for name in names))
-        self._checked = dict(zip(names, answers, strict=True))
+        if self._forwarded(server):
+            return
+        if live := [each for each in self._connections().get(server, []) if each.is_open]:
+            self._checked[server] = await _check(live, seconds)
+        elif attempts := [task for each in self._instances() if (task := each.retried(server)) is not None]:
+            await asyncio.wait(attempts, timeout=seconds)
 
     def _state(
         self, server: str, connections: list[Connection], missing: Missing | None

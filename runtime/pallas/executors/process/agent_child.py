@@ -149,7 +149,7 @@ class AgentChild(ChildLoop):
                     gc.freeze()
                     self._watch(self._lag_limit_when_started)
                 case "check":
-                    await executor.check_connections(command.seconds)
+                    await executor.check_connection(command.server, command.seconds)
                     self._report()
                     self.send(CommandDone(command.call))
                     return

@@ -149,11 +149,11 @@ class AgentConnection(ChildConnection[AgentCall]):
         why = f"was ended, because it did not react to a cancel within {timeout_s:g} s"
         await asyncio.wait({self._start(self.cancel(call, timeout_s, why), "cancel")})
 
-    async def command(self, name: str, seconds: float = 0.0) -> None:
+    async def command(self, name: str, seconds: float = 0.0, server: str = "") -> None:
         """Have a command carried out there. Raises Fault."""
         call = self._new_call()
         try:
-            self.send(AgentCommand(call.number, name, seconds))
+            self.send(AgentCommand(call.number, name, seconds, server))
             await call.answer
         finally:
             self.forget(call)

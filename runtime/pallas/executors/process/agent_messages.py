@@ -90,11 +90,15 @@ class AgentSetup:
 
 @dataclass(frozen=True, slots=True)
 class AgentCommand:
-    """``load``, ``start``, ``check`` or ``park``; ``seconds`` is the timeout of the last two."""
+    """``load``, ``start``, ``check`` or ``park``; ``seconds`` is the timeout of the last two.
+
+    ``server`` is the one that is to be checked.
+    """
 
     call: int
     name: str
     seconds: float = 0.0
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ MODULE: Final = "pallas.executors.process.agent_child"
 """What its process runs."""
 # What a process has beyond its timeout for parking.
 _PARK_LEEWAY_S: Final = 1.0
-# And beyond that for a check of its downstreams.
+# And for a check of a downstream.
 _CHECK_LEEWAY_S: Final = 0.1
 
 
@@ -96,14 +96,14 @@ class ProcessExecutor(Executor):
         """The connections to its downstreams, as far as the process reported them."""
         return self._connection.state.connections if self._connection is not None else ()
 
-    async def check_connections(self, seconds: float) -> None:
-        """Have the process ask its downstreams; never raises."""
+    async def check_connection(self, server: str, seconds: float) -> None:
+        """Have the process ask a downstream; never raises."""
         connection = self._connection
         if not self._is_started or connection is None or connection.is_ended:
             return
         with suppress(Fault, TimeoutError):
             async with asyncio.timeout(seconds + _CHECK_LEEWAY_S):
-                await connection.command("check", seconds)
+                await connection.command("check", seconds, server)
 
     def doubt(self, servers: frozenset[str]) -> None:
         """A health probe did not reach these downstreams; the others answer, as far as is known."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CACHE_SECONDS: Final = 10.0
 # Seconds a caller waits beyond a round's own deadline, if even the round is held up.
 _LEEWAY: Final = 0.25
-# The part of a round's time that connections have to answer.
+# The part of a round's time that a connection has to answer.
 _CHECKED: Final = 0.9
 
 
@@ -34,8 +34,9 @@ class Prober:
     downstream that has not answered by then is unreachable. Callers get the result itself; ``latest``, which
     the fleet shows, changes without flapping. Belongs to one event loop; close it there.
 
-    A downstream that the agent is connected to is asked over that connection: ``check`` asks all of those,
-    and ``connections`` has what was found. Where none is open, or it fails, the downstream itself is probed.
+    A downstream that the agent is connected to is asked over that connection: ``check`` gets its name and the
+    seconds that it has, and ``connections`` has what was found. Where none is open, or it fails, the
+    downstream itself is probed; if that answers, ``check`` connects it.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Prober:
         timeout_s: float = TIMEOUT,
         clock: Callable[[], float] = monotonic,
         connections: Callable[[], Sequence[ServerConnection]] = lambda: (),
-        check: Callable[[float], Awaitable[None]] | None = None,
+        check: Callable[[str, float], Awaitable[None]] | None = None,
     ) -> None:
         self._downstreams = tuple(downstreams)
         self._timeout_s = timeout_s
@@ -63,7 +64,6 @@ class Prober:
         """When the last round began, in Unix seconds."""
         self._round: asyncio.Task[None] | None = None
         self._late: set[asyncio.Task[Finding]] = set()
-        self._checking: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -100,7 +100,7 @@ class Prober:
     async def close(self) -> None:
         """Cancel the probes under way and close the connections."""
         self._closed = True
-        tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late, *self._checking}
+        tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late}
         if self._round is not None:
             tasks.add(self._round)
         for task in tasks:
@@ -135,18 +135,8 @@ class Prober:
         if self._client is None:
             self._client = probe_client(await asyncio.to_thread(certificates))
         client = self._client
-        asked = {each.server for each in self._connections() if each.is_open and not each.needs_caller}
-        check = self._check
-        checking = None
-        if check is not None and any(one_line(each.name, 80) in asked for each in self._downstreams):
-            checking = asyncio.create_task(_checked(check, self._timeout_s), name="check connections")
-            self._checking.add(checking)
-            checking.add_done_callback(self._checking.discard)
         tasks = [
-            asyncio.create_task(
-                self._find(config, client, checking if one_line(config.name, 80) in asked else None),
-                name=f"probe {config.name}",
-            )
+            asyncio.create_task(self._find(config, client), name=f"probe {config.name}")
             for config in self._downstreams
         ]
         # Late probes end a session that they opened themselves.
@@ -162,12 +152,11 @@ class Prober:
             for config, task in zip(self._downstreams, tasks, strict=True)
         )
 
-    async def _find(
-        self, config: DownstreamConfig, client: httpx2.AsyncClient, checking: asyncio.Task[None] | None
-    ) -> Finding:
+    async def _find(self, config: DownstreamConfig, client: httpx2.AsyncClient) -> Finding:
         """Find the state of one downstream, over the agent's own connection if there is one."""
-        if checking is not None:
-            await asyncio.shield(checking)
+        now = self._connection(config.name)
+        if self._check is not None and now is not None and now.is_open and not now.needs_caller:
+            await self._check(config.name, self._timeout_s * _CHECKED)
             now = self._connection(config.name)
             if now is not None and now.is_open and now.checked == "answers":
                 return Finding(found(config, ProbeResult.OK))
@@ -175,14 +164,17 @@ class Prober:
                 silence = f"no answer within {self._timeout_s:g} s"
                 return Finding(found(config, ProbeResult.UNREACHABLE, silence), certain=False)
         finding = await look(config, client, self._eras, self._timeout_s)
-        now = self._connection(config.name)
         if finding.downstream.reach is not ProbeResult.OK or config.transport == "stdio":
             return finding
-        if now is None or now.is_open or now.needs_caller:
+        now = self._connection(config.name)
+        if self._check is None or now is None or now.is_open or now.needs_caller:
             return finding
-        # It answers, and will be connected again soon.
-        lost = found(config, ProbeResult.UNREACHABLE, now.error)
-        return Finding(replace(lost, problem=f"answers, but is not connected: {lost.detail}"), certain=False)
+        await self._check(config.name, self._timeout_s * _CHECKED)  # it is back
+        now = self._connection(config.name)
+        if now is None or now.is_open:
+            return finding
+        lost = found(config, ProbeResult.UNREACHABLE, f"it answers, but is not connected: {now.error}")
+        return Finding(lost, certain=False)
 
     def _connection(self, server: str) -> ServerConnection | None:
         name = one_line(server, 80)
@@ -194,13 +186,6 @@ class Prober:
             detail = "its program could not be started or ended"
             return replace(downstream, reach=ProbeResult.UNREACHABLE, detail=detail)
         return downstream
-
-
-async def _checked(check: Callable[[float], Awaitable[None]], seconds: float) -> None:
-    try:
-        await check(seconds * _CHECKED)
-    except Exception:
-        log.exception("the connections of an agent could not be checked")
 
 
 @functools.cache
