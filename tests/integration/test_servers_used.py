@@ -168,7 +168,8 @@ async def test_a_server_is_asked_over_the_connection_that_there_is(tmp_path: Pat
             server.refuse = 503
             await agent.check_health()
             await agent.check_health()
-            assert health(fleet)[1] in ("", "Unreachable: shop")
+            assert health(fleet) == (HealthStatus.DEGRADED, "Unreachable: shop")
+            assert "HTTP 503" in shop(fleet).detail
             await server.stop()
             await agent.check_health()
             assert health(fleet) == (HealthStatus.DEGRADED, "Unreachable: shop")

@@ -57,6 +57,8 @@ _LISTS_CHANGED: Final = (
     ResourceListChangedNotification,
 )
 _OPENING: Final = frozenset({"initialize", "server/discover"})
+# HTTP statuses by which a server refuses whoever asks.
+_REFUSALS: Final = frozenset({401, 403})
 # The server read the request, so its session is there.
 _READ: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
 
@@ -226,7 +228,8 @@ class Connection:
         """Return whether the server answers within ``seconds``; a session that it has lost is opened again.
 
         One that is silent may be busy: for ``BUSY_SECONDS`` after a call began or ended, while there is one,
-        that counts as an answer. Raises the SDK's errors and NotConnected.
+        that counts as an answer. Raises ConnectionError, also for an HTTP status that refuses or fails, and
+        the SDK's errors.
         """
         is_busy = self._calls > 0 and monotonic() - self._active_at < BUSY_SECONDS
         try:
@@ -234,9 +237,6 @@ class Connection:
                 await self.call(_asked_whether_it_answers)
         except TimeoutError:
             return is_busy
-        except MCPError as error:
-            if error.code != METHOD_NOT_FOUND:
-                raise
         return True
 
     def schema_of(self, tool: str) -> ResultSchema | None:
@@ -515,10 +515,17 @@ def _with_schema(tool: Tool, schema: Mapping[str, Any] | None) -> Tool:
 
 
 async def _asked_whether_it_answers(client: Client) -> None:
-    if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        await client.session.send_discover(client.protocol_version)
-    else:
-        await client.session.send_ping()
+    try:
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            await client.session.send_discover(client.protocol_version)
+        else:
+            await client.session.send_ping()
+    except MCPError as error:
+        fate = call_fate.get() or CallFate()
+        if fate.status in _REFUSALS or fate.status >= 500:
+            raise ConnectionError(f"HTTP {fate.status}") from error
+        if _is_closed(error) or fate.unsent or fate.broken or fate.no_session:
+            raise
 
 
 def _is_closed(error: BaseException) -> bool:

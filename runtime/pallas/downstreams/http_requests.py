@@ -18,13 +18,15 @@ class CallFate:
     """What is known of the requests of one call.
 
     ``unsent``: no connection was made, so the server knows nothing of it. ``no_session``: the server refused
-    a request that named a session. ``broken``: the connection broke after the request was sent.
+    a request that named a session. ``broken``: the connection broke after the request was sent. ``status`` is
+    that of the last response, 0 without one.
     """
 
-    __slots__ = ("broken", "no_session", "unsent")
+    __slots__ = ("broken", "no_session", "status", "unsent")
 
     def __init__(self) -> None:
         self.unsent = self.no_session = self.broken = False
+        self.status = 0
 
 
 call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)
@@ -55,8 +57,10 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
             return _failure(request, error)
         if request.method == "POST" and response.is_success:
             _call_json(response)
-        if fate is not None and response.status_code in _NO_SESSION and _SESSION in request.headers:
-            fate.no_session = True
+        if fate is not None:
+            fate.status = response.status_code
+            if response.status_code in _NO_SESSION and _SESSION in request.headers:
+                fate.no_session = True
         return response
 
     async def aclose(self) -> None:

@@ -17,7 +17,7 @@ class ServerConnection:
     since: float = 0.0
     """When the first of them was opened, or the last one lost, in Unix seconds; 0 if there was none."""
     error: str = ""
-    """Why none is open."""
+    """Why none is open, or how the last check failed."""
     version: str = ""
     """Of the protocol that was negotiated last."""
     tools: int = 0

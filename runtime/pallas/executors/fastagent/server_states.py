@@ -2,16 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from pallas.downstreams.connection import Connection
 from pallas.model import ServerConnection
+from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
 from .instance_servers import Missing, Servers
 from .listed_servers import ListedServers
 
-type Checked = Literal["answers", "silent", "failed"]
+type Checked = Literal["", "answers", "silent", "failed"]
+type Found = tuple[Checked, str]
+"""What a check has found, and how it failed."""
+
+_UNCHECKED: Final[Found] = ("", "")
+_ANSWERS: Final[Found] = ("answers", "")
 
 
 class ServerStates:
@@ -29,7 +35,7 @@ class ServerStates:
         self._instances = instances
         self._listed = listed
         self._forwarded = forwarded
-        self._checked: dict[str, Checked] = {}
+        self._checked: dict[str, Found] = {}
 
     def all(self, unconfigured: Collection[str]) -> tuple[ServerConnection, ...]:
         """Return each server that an instance has, or lacks; without the ``unconfigured`` ones."""
@@ -48,7 +54,9 @@ class ServerStates:
             return
         if live := [each for each in self._connections().get(server, []) if each.is_open]:
             self._checked[server] = await _check(live, seconds)
-        elif attempts := [task for each in self._instances() if (task := each.retried(server)) is not None]:
+            return
+        self._checked.pop(server, None)
+        if attempts := [task for each in self._instances() if (task := each.retried(server)) is not None]:
             await asyncio.wait(attempts, timeout=seconds)
 
     def _state(
@@ -58,7 +66,8 @@ class ServerStates:
         if not live and missing is None:  # connected on demand
             return None
         listed, name = self._listed[server], one_line(server, 80)
-        error, since = "", min((each.since for each in live), default=0.0)
+        checked, error = self._checked.get(server, _UNCHECKED) if live else _UNCHECKED
+        since = min((each.since for each in live), default=0.0)
         if missing is not None and not live:
             error = missing.why + (f" ({missing.detail})" if missing.detail else "")
             since = max((each.since for each in connections), default=0.0)
@@ -72,7 +81,7 @@ class ServerStates:
             left_out=listed.left_out,
             left_out_count=listed.left_out_count,
             problem=one_line(listed.problem, 600) if live else "",
-            checked=self._checked.get(server, "") if live else "",
+            checked=checked,
             needs_caller=self._forwarded(server),
         )
 
@@ -87,18 +96,18 @@ class ServerStates:
         return {name: why for servers in self._instances() for name, why in servers.missing().items()}
 
 
-async def _check(connections: list[Connection], seconds: float) -> Checked:
-    """Ask the first, and the others for the rest of the time if it does not answer."""
+async def _check(connections: list[Connection], seconds: float) -> Found:
+    """Ask over the first, and over the others for the rest of the time if that gets no answer."""
     first, *others = connections
     found = await _ask(first, seconds / 2 if others else seconds)
-    if found == "answers" or not others:
+    if found == _ANSWERS or not others:
         return found
     rest = await asyncio.gather(*(_ask(each, seconds / 2) for each in others))
-    return "answers" if "answers" in rest else found
+    return _ANSWERS if _ANSWERS in rest else found
 
 
-async def _ask(connection: Connection, seconds: float) -> Checked:
+async def _ask(connection: Connection, seconds: float) -> Found:
     try:
-        return "answers" if await connection.answers(seconds) else "silent"
-    except Exception:
-        return "failed"
+        return _ANSWERS if await connection.answers(seconds) else ("silent", "")
+    except Exception as error:
+        return "failed", one_line(redact_text(str(error) or type(error).__name__), 200)

@@ -167,13 +167,15 @@ class Prober:
         if finding.downstream.reach is not ProbeResult.OK or config.transport == "stdio":
             return finding
         now = self._connection(config.name)
-        if self._check is None or now is None or now.is_open or now.needs_caller:
+        if self._check is None or now is None or now.needs_caller:
             return finding
-        await self._check(config.name, self._timeout_s * _CHECKED)  # it is back
-        now = self._connection(config.name)
-        if now is None or now.is_open:
+        if not now.is_open:  # it is back
+            await self._check(config.name, self._timeout_s * _CHECKED)
+            now = self._connection(config.name) or now
+        if now.is_open and now.checked != "failed":
             return finding
-        lost = found(config, ProbeResult.UNREACHABLE, f"it answers, but is not connected: {now.error}")
+        how = "fails the agent's connection" if now.is_open else "is not connected"
+        lost = found(config, ProbeResult.UNREACHABLE, f"it answers, but {how}: {now.error}")
         return Finding(lost, certain=False)
 
     def _connection(self, server: str) -> ServerConnection | None:
