@@ -1,44 +1,33 @@
 """What forwarding a bearer needs of fast-agent and of the MCP SDK, watched for changes."""
 
-import dataclasses
-import inspect
+import asyncio
 from traceback import format_exception
 from typing import Any
 
+import httpx2
 import pytest
 from fast_agent.config import MCPServerAuthSettings, MCPServerSettings
-from fast_agent.mcp import client_gateway
+from starlette.requests import Request
+from starlette.responses import Response
+from support.fake_downstreams import FakeDownstream, serving
 from support.recording import recording
 
 from pallas.access.bearer_lease import BearerLease, LeaseSlot, lending
+from pallas.downstreams.connection import Callbacks, Connection, Watch
+from pallas.downstreams.offer import Offer
 from pallas.executors.fastagent import auth_seam, send_gate
 from pallas.executors.fastagent.journaled_calls import JournaledCalls
-from pallas.mcp_client import library_hooks
-from pallas.model import Fault
+from pallas.executors.fastagent.server_settings import settings_of_entry, transport_of
 from pallas.model.refusals import taken_over
 
 
-def test_the_function_that_prepares_credentials_is_there_with_its_parameters() -> None:
-    library_hooks.install(auth_seam.PREPARE)
-    assert "bearer" in library_hooks.installed(client_gateway, "_prepare_headers_and_auth")
-    assert [field.name for field in dataclasses.fields(client_gateway.PreparedHttpAuth)] == [
-        "headers",
-        "oauth_provider",
-        "user_auth_keys",
-    ]
-
-
-def test_a_function_that_takes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved(server_config: Any, *, trigger: bool) -> None: ...
-
-    monkeypatch.setattr(client_gateway, "_prepare_headers_and_auth", moved)
-    with pytest.raises(Fault, match=r"hook bearer: .*takes \(server_config, trigger\)"):
-        library_hooks.install(auth_seam.PREPARE)
-    assert client_gateway._prepare_headers_and_auth is moved
+async def unchanged(offer: Offer) -> Offer:
+    """Use it as it is."""
+    return offer
 
 
 def test_the_settings_of_a_server_carry_the_choice_to_the_seam() -> None:
-    auth: Any = MCPServerAuthSettings(oauth=False, pallas_forward=True)
+    auth = MCPServerAuthSettings.model_validate({"oauth": False, "pallas_forward": True})
     assert auth.model_extra == {"pallas_forward": True}
     server = MCPServerSettings(name="rec", url="http://127.0.0.1:9/mcp", auth=auth)
     assert server.auth is not None
@@ -46,19 +35,52 @@ def test_the_settings_of_a_server_carry_the_choice_to_the_seam() -> None:
     assert "ping_interval_seconds" in MCPServerSettings.model_fields
 
 
-def test_what_the_seam_returns_is_what_the_http_client_is_made_of() -> None:
-    source = inspect.getsource(client_gateway._create_transport)
-    assert "prepared_auth = _prepare_headers_and_auth(" in source
-    assert "auth=prepared_auth.oauth_provider" in source
+def test_a_servers_entry_makes_the_credential_of_its_requests() -> None:
+    auth = MCPServerAuthSettings.model_validate({"oauth": False, "pallas_forward": True})
+    entry = MCPServerSettings(name="rec", url="http://127.0.0.1:9/mcp", auth=auth)
+    lent = BearerLease("r", "one", "lent", lambda event: None)
+
+    def sent(url: str, headers: dict[str, str]) -> str | None:
+        async def first() -> httpx2.Request:
+            flow = auth_seam.downstream_auth("rec", entry, headers).async_auth_flow(
+                httpx2.Request("POST", url, headers=headers)
+            )
+            request = await anext(flow)
+            await flow.aclose()
+            return request
+
+        with lending(lent, LeaseSlot()):
+            return asyncio.run(first()).headers.get("authorization")
+
+    assert sent("http://127.0.0.1:9/mcp", {}) == "Bearer lent"
+    assert sent("http://127.0.0.2:9/mcp", {}) is None  # another origin
+    assert sent("http://127.0.0.1:9/mcp", {"Authorization": "Bearer own"}) == "Bearer own"
+    entry.auth = None
+    assert sent("http://127.0.0.1:9/mcp", {}) is None
+
+
+async def test_a_401_starts_no_flow_of_oauth() -> None:
+    seen: list[tuple[str, str]] = []
+
+    async def refuse(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        seen.append((request.method, request.url.path))
+        where = f"{request.base_url}.well-known/oauth-protected-resource"
+        return Response(status_code=401, headers={"www-authenticate": f'Bearer resource_metadata="{where}"'})
+
+    async with serving(FakeDownstream(refuse)) as origin:
+        entry = MCPServerSettings(name="rec", url=f"{origin}/mcp")
+        transport: Any = transport_of("rec", entry, None)
+        connection = Connection("rec", transport, settings_of_entry(entry), Callbacks(), Watch(unchanged), {})
+        with pytest.raises(Exception):  # noqa: B017 - of which kind is told elsewhere
+            await connection.open(60)
+        await connection.close()
+    assert {path for _, path in seen} == {"/mcp"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) -> None:
     # PR-26
-    import asyncio
-
-    import httpx2
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
@@ -87,9 +109,6 @@ async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) ->
 async def test_a_call_that_a_stopped_process_had_not_sent_yet_is_not_sent_for_a_run_that_another_has(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import asyncio
-
-    import httpx2
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 

@@ -7,11 +7,13 @@ from typing import Any
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.agents.workflow.agents_as_tools_agent import AgentsAsToolsAgent
-from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPToolCatalog, NamespacedTool
+from fast_agent.mcp.mcp_aggregator import ToolNameResolution
 from fast_agent.types import PromptMessageExtended
 from mcp_types import CallToolRequest, CallToolRequestParams, ListToolsResult, Tool
 
+from pallas.downstreams.offer import Offer
 from pallas.executors.fastagent.call_gate_seam import GatedAgent, identity_of
+from pallas.executors.fastagent.downstreams_seam import Downstreams
 
 
 def test_fast_agent_calls_tools_by_the_methods_that_are_gated() -> None:
@@ -30,35 +32,27 @@ def test_fast_agent_calls_tools_by_the_methods_that_are_gated() -> None:
     assert hasattr(AgentsAsToolsAgent, "_resolve_child_agent")
 
 
-def test_fast_agent_finds_a_tool_by_more_names_than_its_own() -> None:
-    source = inspect.getsource(MCPToolCatalog.resolve_tool_name)
-    assert "namespaced_tool.tool.name == name" in source  # without its server
-    assert "self._server_names[0]" in source  # an unknown one is called at the first server
-    for name in ("resolve_tool_name", "server_display_name"):
-        assert hasattr(MCPAggregator, name)
+class Offering(Downstreams):
+    """The servers of an agent, which offer these tools; a server ``crm`` is configured as ``crm-1``."""
+
+    def __init__(self, tools: tuple[tuple[str, str], ...]) -> None:
+        names = [f"{server}-1" for server in dict.fromkeys(server for server, _ in tools)]
+        entries = {name: SimpleNamespace(name=name.removesuffix("-1"), load_on_start=True) for name in names}
+        registry = SimpleNamespace(get_server_config=entries.get)
+        super().__init__(names, name="clerk", context=SimpleNamespace(server_registry=registry))
+        for name in names:
+            offered = tuple(
+                Tool(name=tool, input_schema={"type": "object"})
+                for server, tool in tools
+                if f"{server}-1" == name
+            )
+            connection: Any = SimpleNamespace(offer=Offer(tools=offered), is_open=True)
+            self._servers._connections[name] = connection
 
 
 def agent(*tools: tuple[str, str], **children: Any) -> Any:
-    """An agent with these tools of servers; a server ``crm`` is configured as ``crm-1``."""
-    known, by_server = {}, dict[str, list[NamespacedTool]]()
-    for server, name in tools:
-        tool = NamespacedTool(
-            tool=Tool(name=name, input_schema={"type": "object"}),
-            server_name=f"{server}-1",
-            namespaced_tool_name=f"{server}__{name}",
-        )
-        known[tool.namespaced_tool_name] = tool
-        by_server.setdefault(tool.server_name, []).append(tool)
-    catalog = MCPToolCatalog.snapshot(
-        by_namespaced_name=known, by_server=by_server, server_names=list(by_server)
-    )
-    aggregator = SimpleNamespace(
-        _namespaced_tool_map=known,
-        server_names=list(by_server),
-        server_display_name=lambda name: name.removesuffix("-1"),
-        resolve_tool_name=catalog.resolve_tool_name,
-    )
-    return SimpleNamespace(_aggregator=aggregator, _resolve_child_agent=children.get)
+    """An agent with these tools of servers."""
+    return SimpleNamespace(_aggregator=Offering(tools), _resolve_child_agent=children.get)
 
 
 def test_every_name_of_a_tool_leads_to_its_own() -> None:
@@ -73,7 +67,7 @@ def test_every_name_of_a_tool_leads_to_its_own() -> None:
     assert names("Research") == ("agent:research",)
     assert names("agent__clerk") == ("agent:clerk",)
     assert names("add") == ("add",)
-    assert names("unknown") == ("crm__unknown", "unknown")
+    assert names("unknown") == ("unknown",)  # none is called by it
 
 
 def test_a_name_that_several_tools_have_is_all_of_them_and_what_is_called_stands_last() -> None:
@@ -85,13 +79,19 @@ def test_a_name_that_several_tools_have_is_all_of_them_and_what_is_called_stands
         assert tool.server == last.partition("__")[0]
 
 
-def test_a_tool_that_bears_the_name_of_another_servers_hidden_tool_is_judged_as_that() -> None:
-    # fast-agent calls delete_all of crm-1, whatever server lists a tool of that name.
-    one = agent(("docs", "crm-1__delete_all"), ("crm", "read"))
-    assert one._aggregator.resolve_tool_name("crm-1__delete_all").server_name == "crm-1"
-    tool = identity_of(one, "crm-1__delete_all", frozenset(), {})
-    assert {"crm__delete_all", "docs__crm-1__delete_all"} <= set(tool.names)
-    assert tool.server == "crm"
+async def test_a_tool_that_bears_the_name_of_another_servers_tool_is_judged_as_what_is_called() -> None:
+    one = agent(("docs", "crm__delete_all"), ("crm", "read"), ("crm", "delete_all"))
+    # The name of a tool that a server lists means that tool, whatever another one calls its own.
+    tool = identity_of(one, "crm__delete_all", frozenset(), {})
+    assert (tool.names[-1], tool.server) == ("crm__delete_all", "crm")
+    assert one._aggregator.resolve_tool_name("crm__delete_all") == ToolNameResolution("crm-1", "delete_all")
+    # One that no server lists is not called at all, so nothing is hidden behind the other's name.
+    hidden = agent(("docs", "crm__delete_all"), ("crm", "read"))
+    tool = identity_of(hidden, "crm__delete_all", frozenset(), {})
+    assert (tool.names[-1], tool.server) == ("docs__crm__delete_all", "docs")
+    assert hidden._aggregator.resolve_tool_name("crm__delete_all").server_name == "docs-1"
+    assert hidden._aggregator.resolve_tool_name("crm-1__delete_all").server_name is None
+    assert (await hidden._aggregator.call_tool("crm-1__delete_all", {})).is_error
 
 
 class Calling:

@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -300,7 +302,7 @@ def test_both_ways_to_connect_quickly_are_in_place() -> None:
     from pallas.mcp_client import library_hooks
 
     quick_connect.install()
-    for hook in (quick_connect.ONE_STORE, quick_connect.ONE_STORE_FOR_MODELS, quick_connect.SOONER):
+    for hook in (quick_connect.ONE_STORE, quick_connect.ONE_STORE_FOR_MODELS):
         assert hook.name in library_hooks.installed(hook.owner, hook.attribute)
 
 
@@ -318,10 +320,16 @@ async def test_copies_of_copies_are_prepared_once_each() -> None:
             return Agent()
 
     prepared: list[Any] = []
+    made_of: list[Any] = []
+
+    @contextmanager
+    def within(agent: Any) -> Iterator[None]:
+        made_of.append(agent)
+        yield
 
     def prepare(agent: Any) -> None:
         prepared.append(agent)
-        seam.prepare_clones(agent, prepare)
+        seam.prepare_clones(agent, prepare, within)
 
     agent: Any = Agent()
     prepare(agent)
@@ -329,3 +337,23 @@ async def test_copies_of_copies_are_prepared_once_each() -> None:
     first = await agent._spawn_detached_instance(name="one")
     second = await first._spawn_detached_instance(name="two")
     assert prepared == [agent, agent, first, second]
+    assert made_of == [agent, first]
+
+
+def test_the_loop_runner_has_what_the_loop_guard_needs() -> None:
+    from fast_agent.agents.tool_runner import ToolRunner, ToolRunnerHooks
+
+    for name in ("request_params", "last_message", "iteration", "agent"):
+        assert isinstance(getattr(ToolRunner, name), property), name
+    assert set(inspect.signature(ToolRunnerHooks).parameters) == {
+        "before_llm_call",
+        "after_llm_call",
+        "before_tool_call",
+        "after_tool_call",
+        "after_turn_complete",
+    }
+    # The cap is read from the run's parameters after each round of tools, and the history is completed.
+    source = inspect.getsource(ToolRunner._advance_iteration)
+    assert "self._request_params.max_iterations" in source
+    assert "LlmStopReason.MAX_ITERATIONS" in source
+    assert "_append_history_messages" in inspect.getsource(ToolRunner._ensure_tool_response_staged)

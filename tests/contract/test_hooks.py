@@ -10,7 +10,7 @@ from support.live import running, write_project
 from pallas.executors.fastagent import agent_loader, google_schema, log_seam
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
-from pallas.model import AgentState
+from pallas.model import AgentState, Fault
 
 
 @pytest.mark.parametrize(
@@ -30,25 +30,28 @@ def test_the_target_is_there_with_the_parameters_we_know(hook: Hook) -> None:
 def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:
     # A wrapper around what nobody calls any more would do nothing, and say nothing.
     from fast_agent import context
-    from fast_agent.mcp import client_gateway
-    from fast_agent.mcp.mcp_aggregator import MCPAggregator
+    from fast_agent.mcp import sampling
+    from fast_agent.tools import elicitation, local_shell_executor
 
     def source(function: Any) -> str:
         return inspect.getsource(inspect.unwrap(function))
 
-    dispatch = source(MCPAggregator._execute_on_server)
-    assert "self._execute_initial_server_operation(" in dispatch
-    assert "self._execute_session_method(" in dispatch
-    assert "await self._execute_on_server(" in source(MCPAggregator.call_tool)
-    assert "await self._reconnect_and_replay_server_operation(" in source(
-        MCPAggregator._handle_connection_error
-    )
-    assert "return _managed_http_transport_context(" in source(client_gateway._create_transport)
-    assert "async with http_client, transport_context" in source(
-        client_gateway._managed_http_transport_context
-    )
     assert "await configure_logger(" in source(context.initialize_context)
-    assert "build_oauth_provider(" in source(client_gateway._prepare_headers_and_auth)
+    assert "create_sampling_llm(" in source(sampling.sample)
+    assert "build_child_environment(" in inspect.getsource(local_shell_executor)
+    assert "get_elicitation_input_callback()" in inspect.getsource(elicitation)
+
+
+def test_a_target_that_takes_something_else_is_refused_and_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def moved(config: Any, *, trigger: bool) -> None: ...
+
+    hook = log_seam.HOOK
+    monkeypatch.setattr(hook.owner, hook.attribute, moved)
+    with pytest.raises(Fault, match=rf"hook {hook.name}: .*takes \(config, trigger\)"):
+        library_hooks.install(hook)
+    assert getattr(hook.owner, hook.attribute) is moved
 
 
 async def test_an_agent_does_not_start_on_a_fast_agent_that_changed_and_says_why(

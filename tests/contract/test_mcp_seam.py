@@ -49,3 +49,29 @@ def test_the_sdk_asks_the_functions_that_are_wrapped() -> None:
     assert "TextReceiveStream(process.stdout" in pipe
     assert "_stdout" in inspect.signature(Process).parameters
     assert "start_new_session=True" in source(stdio._create_platform_compatible_process)
+
+
+def test_a_session_tells_when_it_ends_where_we_listen() -> None:
+    from mcp.server.connection import Connection
+    from mcp.server.session import ServerSession
+
+    source = inspect.getsource(Connection)
+    assert "exit_stack: AsyncExitStack" in source
+    assert "state: dict[str, Any]" in source
+    assert "self._connection = connection" in inspect.getsource(ServerSession.__init__)
+
+
+def test_the_sdk_tells_its_clients_limit_of_an_event_by_a_parameter() -> None:
+    from mcp.client.streamable_http import streamable_http_client
+
+    theirs = inspect.signature(streamable_http_client).parameters
+    assert theirs["max_sse_event_size"].default == 1024 * 1024
+    assert {"url", "http_client"} <= set(theirs)
+
+
+def test_messages_are_written_by_whoever_asks_and_as_the_line_that_the_record_holds() -> None:
+    from mcp.client import stdio
+    from mcp.shared import jsonrpc_dispatcher
+
+    assert "await self._write_stream.send(" in inspect.getsource(jsonrpc_dispatcher)
+    assert "model_dump_json(by_alias=True, exclude_unset=True)" in inspect.getsource(stdio)

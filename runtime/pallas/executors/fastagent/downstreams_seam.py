@@ -269,7 +269,7 @@ class Downstreams:
         target = self.resolve_tool_name(name)
         server, tool = target.server_name, target.local_name
         if server is None:
-            return _failed(f"Tool '{one_line(name, 100)}' not found")
+            return _failed(self._held(name) or f"Tool '{one_line(name, 100)}' not found")
         handler, shown = request_tool_handler, self._servers.shown(server)
         if why := self.filter_refusal(name):
             if handler is not None:
@@ -446,6 +446,14 @@ class Downstreams:
         """Whether the filter has patterns for the server and none fits the tool's own name."""
         patterns = self._filter.get(self._servers.shown(server))
         return patterns is not None and not any(fnmatch(tool, each) for each in patterns)
+
+    def _held(self, name: str) -> str:
+        """Why a tool that no server lists may not be used; empty if none of that name is held."""
+        for server in self.server_names:
+            start = f"{self._servers.shown(server)}{_SEPARATOR}"
+            if name.startswith(start):
+                return self._screen.refusal(server, "tool", name.removeprefix(start), is_listed=False)
+        return ""
 
     async def _called(
         self, server: str, tool: str, arguments: dict[str, Any] | None, progress: Any

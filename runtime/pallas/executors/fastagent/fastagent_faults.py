@@ -12,7 +12,6 @@ from fast_agent.core.exceptions import (
     ModelConfigError,
     ProviderKeyError,
     ServerConfigError,
-    ServerInitializationError,
 )
 from fast_agent.types import PromptMessageExtended
 
@@ -36,7 +35,6 @@ from .provider_errors import (
     status_of,
 )
 
-# It was available a moment ago and went away while reconnecting.
 _VARIABLE: Final = re.compile(r"set the (\w+) environment variable")
 _PREAMBLE: Final = re.compile(r"\A[\w.-]+ request failed for model .*?(?: \(\w+[:=] ?[^()]*\))*: ", re.DOTALL)
 """What fast-agent puts before the text of a provider's library."""
@@ -52,7 +50,6 @@ _OPTION: Final = re.compile(
 _IN_LIST: Final = re.compile(r"(?:--model|FAST_AGENT_MODEL), ")
 _SENTENCE: Final = re.compile(r"(?<=[.;]) ")
 _THE_KEY: Final = "its key in fastagent.secrets.yaml or .env"
-_OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
 
 
 class ProviderFault(Fault):
@@ -123,13 +120,6 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, Fault):
         return error
     first = _safe(str(error)) or "it does not say why"
-    if isinstance(error, ServerInitializationError) or servers_in(error):
-        names = ", ".join(servers_in(error)) or "a server"
-        return Fault(
-            FaultType.UPSTREAM,
-            f"downstream {names} cannot be reached; start it or correct its entry under mcp.servers",
-            retryable=True,
-        )
     if isinstance(error, ProviderKeyError):
         if (status := status_of(error)) is not None:
             return _provider_fault(status, "" if status in (401, 403) else str(error), error)
@@ -182,16 +172,6 @@ def starts_without_instance(fault: Fault) -> bool:
         fault.type is FaultType.UPSTREAM and fault.retryable and not isinstance(fault, ProviderFault)
     )
     return lacks_server or fault.type is FaultType.AUTH
-
-
-def servers_in(error: BaseException) -> tuple[str, ...]:
-    """Return the downstreams that could not be reached while connecting, by name; empty for another error."""
-    if isinstance(error, RuntimeError) and (lost := _OFFLINE.fullmatch(str(error))):
-        return (one_line(lost[1], 80),)
-    if not isinstance(error, ServerInitializationError):
-        return ()
-    parts = str(error).split("'")
-    return (one_line(parts[1], 80),) if len(parts) > 2 else ()
 
 
 def _provider_fault(

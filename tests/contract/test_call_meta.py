@@ -1,45 +1,25 @@
-"""Where calls are given their trace and overheard on their way: this fails when upstream moves it."""
+"""The ``_meta`` of calls of downstreams: the span of the call, its name, and what servers refuse."""
 
 import asyncio
-import inspect
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fast_agent.llm import fastagent_llm
-from fast_agent.mcp import client_gateway
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
-from mcp.client import stdio
-from mcp.shared import _otel, jsonrpc_dispatcher
+from mcp.shared import _otel
 from mcp_types import INVALID_PARAMS
 
-from pallas.executors.fastagent import trace_seam, wire_seam
+from pallas.executors.fastagent.call_meta import CALL_META, naming_call, traced
 from pallas.executors.fastagent.run_progress import RunProgress
-from pallas.mcp_client import library_hooks
+from pallas.executors.fastagent.text_seam import asking_for_text
 from pallas.model import TraceContext
 from pallas.telemetry.trace_context import RunTrace, begin_call, running
-from pallas.telemetry.wire_record import WireRecord
 
 CONTEXT = TraceContext("ab" * 16, "cd" * 8, "01", "vendor=1", "tenant=blue")
 
 
-def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:
-    def source(function: Any) -> str:
-        return inspect.getsource(inspect.unwrap(function))
-
-    assert "self._execute_session_method(" in source(MCPAggregator._execute_on_server)
-    assert "_create_transport(" in source(client_gateway.create_client_connection)
-    # The handler hears of a call in the context that then makes it, one context for each call.
-    call = source(MCPAggregator.call_tool)
-    assert call.index("self._start_tool_execution(") < call.index("self._execute_on_server(")
-    # Messages are written by whoever asks, and as the line that the record holds.
-    assert "await self._write_stream.send(" in inspect.getsource(jsonrpc_dispatcher)
-    assert "model_dump_json(by_alias=True, exclude_unset=True)" in inspect.getsource(stdio)
-
-
 class Client:
-    """Stands where fast-agent's client of a server does; notes what it is called with."""
+    """Stands where the SDK's client of a server does; notes what it is called with."""
 
     def __init__(self) -> None:
         self.meta: list[Any] = []
@@ -54,17 +34,11 @@ class Client:
 
 
 async def call(client: Client) -> Any:
-    progress: dict[str, Any] = {"progress_callback": None}
-    aggregator: Any = SimpleNamespace(
-        agent_name="one", _server_method_kwargs=MCPAggregator._server_method_kwargs
-    )
-    return await MCPAggregator._execute_session_method(
-        aggregator, client, method_name="call_tool", method_args={"name": "x"}, **progress
-    )
+    """As ``server_calls.send`` makes it; the client is the connection too."""
+    return await traced(client, lambda meta: client.call_tool(meta=meta))
 
 
 async def test_a_call_carries_the_span_it_was_told_to_begin_with_and_leaves_nothing_behind() -> None:
-    library_hooks.install(trace_seam.HOOK)
     client = Client()
     with running(RunTrace("r", "one", CONTEXT)):
         assert await call(client) == "done"
@@ -82,26 +56,24 @@ async def test_a_call_carries_the_span_it_was_told_to_begin_with_and_leaves_noth
 
 
 async def test_a_call_of_a_durable_run_carries_its_name_and_attempt() -> None:
-    library_hooks.install(trace_seam.HOOK)
     client = Client()
     with running(RunTrace("r", "one", CONTEXT)):
-        with trace_seam.naming_call("r", "call-7", 2):
+        with naming_call("r", "call-7", 2):
             assert await call(client) == "done"
         assert await call(client) == "done"
     named, bare = client.meta
-    assert {key: named[key] for key in trace_seam.CALL_META} == {
+    assert {key: named[key] for key in CALL_META} == {
         "local.pallas/runId": "r",
         "local.pallas/callId": "call-7",
         "local.pallas/attempt": 2,
     }
-    assert not {*trace_seam.CALL_META} & {*bare}
+    assert not {*CALL_META} & {*bare}
 
 
 @pytest.mark.parametrize(
     "said", ["Unrecognized key(s) in object: 'traceparent'", "_meta: additional properties are not allowed"]
 )
 async def test_a_server_that_refuses_metadata_it_does_not_know_is_called_without(said: str) -> None:
-    library_hooks.install(trace_seam.HOOK)
 
     class Strict(Client):
         async def call_tool(self, progress_callback: Any = None, **arguments: Any) -> str:
@@ -118,7 +90,6 @@ async def test_a_server_that_refuses_metadata_it_does_not_know_is_called_without
 
 
 async def test_any_other_refusal_of_a_call_is_told_and_the_call_is_made_once() -> None:
-    library_hooks.install(trace_seam.HOOK)
 
     class Refusing(Client):
         async def call_tool(self, progress_callback: Any = None, **arguments: Any) -> str:
@@ -132,8 +103,8 @@ async def test_any_other_refusal_of_a_call_is_told_and_the_call_is_made_once() -
 
 
 async def test_calls_at_once_carry_the_span_that_their_events_name() -> None:
-    library_hooks.install(trace_seam.HOOK)
-    client, events = Client(), []
+    client = Client()
+    events: list[Any] = []
     with running(RunTrace("r", "one", CONTEXT)):
         handler = RunProgress("r", "one", events.append)
 
@@ -150,41 +121,16 @@ async def test_calls_at_once_carry_the_span_that_their_events_name() -> None:
     assert sorted(begun) == sorted(ended) == sorted(sent)
 
 
-async def test_messages_to_a_stdio_server_are_overheard_and_pass_unchanged() -> None:
-    import anyio
-    from mcp.shared.message import SessionMessage
-    from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
-
-    to_us, from_server = anyio.create_memory_object_stream[Any](5)
-    to_server, from_us = anyio.create_memory_object_stream[Any](5)
-
-    class Transport:
-        async def __aenter__(self) -> Any:
-            return from_server, to_server
-
-        async def __aexit__(self, *error: Any) -> None: ...
-
-    record = WireRecord()
-    run = RunTrace("r", "one", CONTEXT, record.open("r"))
-    request = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "x"}))
-    other = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=2, method="tools/list"))
-    note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/progress"))
-    answers = [SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=number, result={})) for number in (2, 1)]
-    async with wire_seam._overheard("docs", Transport()) as (read, write), read, write:
-        with running(run):
-            span = begin_call()
-            await write.send(request)
-            await write.send(note)
-            await to_us.send(note)
-            for answer in answers:
-                await to_us.send(answer)
-            assert await read.receive() is note
-            assert [await anext(read), await read.receive()] == answers
-        await write.send(other)  # of no run: passes, and is not kept
-        assert [await from_us.receive() for _ in range(3)] == [request, note, other]
-    (kept,) = record.exchanges("r")
-    assert (kept.peer, kept.method, kept.span_id) == ("docs", "tools/call", span)
-    assert kept.request == '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}'
-    assert kept.response == '{"jsonrpc":"2.0","id":1,"result":{}}'
-    for stream in (to_us, from_us):
-        stream.close()
+async def test_other_keys_travel_with_those_of_the_trace_and_without_a_run() -> None:
+    client = Client()
+    with asking_for_text(True):
+        assert await call(client) == "done"
+        with running(RunTrace("r", "one", CONTEXT)):
+            assert await call(client) == "done"
+    with asking_for_text(False):
+        assert await call(client) == "done"
+    outside, inside, silent = client.meta
+    key = "local.pallas/streamText"
+    assert outside == {key: True}
+    assert (inside[key], inside["traceparent"]) == (True, CONTEXT.traceparent)
+    assert silent == {}
