@@ -79,6 +79,7 @@ async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[
     items: dict[str, Any] = {}
     seen: set[str] = set()
     cursor: str | None = None
+    why = "it has too many pages"
     for _ in range(MAX_PAGES):
         page = await fetch(cursor=cursor)
         before = len(items)
@@ -89,9 +90,11 @@ async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[
         cursor = page.next_cursor
         if cursor is None or is_again:
             return list(items.values())
-        if cursor in seen or len(items) > MAX_ITEMS:
+        if cursor in seen:
+            why = "its pages do not end: a cursor is repeated"
+            break
+        if len(items) > MAX_ITEMS:
             break
         seen.add(cursor)
-    why = "its pages do not end: a cursor is repeated" if cursor in seen else "it has too many pages"
     found.append(LeftOut("result", key, f"{why}; what came until then is used"))
     return list(items.values())[:MAX_ITEMS]
