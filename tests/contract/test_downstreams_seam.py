@@ -77,7 +77,7 @@ def test_agents_make_their_aggregator_in_one_place_by_a_name_of_the_module() -> 
         and ast.unparse(node.func).endswith("MCPAggregator")
     ]
     assert [place.partition(":")[0] for place, _ in made] == [str(Path("agents") / "mcp_agent.py")]
-    (call,) = (node for _, node in made if isinstance(node, ast.Call))
+    ((_, call),) = made
     assert isinstance(call.func, ast.Name)  # looked up in the module each time
     assert call.args == []
     named = keywords(call)

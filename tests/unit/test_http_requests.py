@@ -1,0 +1,125 @@
+"""What became of the HTTP requests of a call, and what a client is told of a connection that failed."""
+
+from typing import Any
+
+import httpx2
+import pytest
+from mcp_types import CONNECTION_CLOSED
+
+from pallas.downstreams.http_requests import (
+    CallFate,
+    WatchedTransport,
+    call_fate,
+    is_answer,
+    wrap_transports,
+)
+
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+SENT = (httpx2.ReadError, httpx2.WriteError, httpx2.ReadTimeout, httpx2.RemoteProtocolError)
+URL = "http://one.test/mcp"
+
+
+async def answered(
+    result: Any, *, method: str = "POST", is_open: bool = True, session: bool = False
+) -> tuple[httpx2.Response, CallFate]:
+    """The response to a request, and the fate of its call; ``result`` is a status or an error."""
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        if isinstance(result, int):
+            return httpx2.Response(result)
+        raise result
+
+    fate = CallFate()
+    token = call_fate.set(fate)
+    try:
+        headers = {"mcp-session-id": "s"} if session else {}
+        transport = WatchedTransport(httpx2.MockTransport(respond), lambda: is_open)
+        async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+            return await client.request(method, URL, headers=headers), fate
+    finally:
+        call_fate.reset(token)
+
+
+def flags(fate: CallFate) -> tuple[bool, bool, bool]:
+    """Unsent, broken, no session."""
+    return fate.unsent, fate.broken, fate.no_session
+
+
+@pytest.mark.parametrize("kind", NOT_SENT + SENT)
+async def test_a_request_that_fails_on_an_open_connection_is_answered_with_an_error(
+    kind: type[httpx2.TransportError],
+) -> None:
+    response, fate = await answered(kind("the reason"))
+    assert response.status_code == 503
+    error = response.json()["error"]
+    assert error["code"] == CONNECTION_CLOSED
+    assert f"{kind.__name__}: the reason" in error["message"]
+    assert not is_answer(response)
+    is_unsent = kind in NOT_SENT
+    assert ("cannot connect" in error["message"]) is is_unsent
+    assert flags(fate) == (is_unsent, not is_unsent, False)
+
+
+@pytest.mark.parametrize("kind", NOT_SENT + SENT)
+async def test_it_raises_while_the_connection_is_opened(kind: type[httpx2.TransportError]) -> None:
+    with pytest.raises(kind, match="the reason"):
+        await answered(kind("the reason"), is_open=False)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_what_is_no_message_raises_at_all_times(method: str) -> None:
+    with pytest.raises(httpx2.ReadError):
+        await answered(httpx2.ReadError("gone"), method=method)
+
+
+async def test_an_error_without_words_says_what_it_means() -> None:
+    response, _ = await answered(httpx2.ReadError(""))
+    assert response.json()["error"]["message"] == "the connection broke in the middle of it"
+
+
+@pytest.mark.parametrize(
+    ("status", "session", "is_lost"),
+    [(404, True, True), (400, True, True), (404, False, False), (400, False, False), (200, True, False)]
+    + [(status, True, False) for status in (401, 403, 405, 429, 500, 503)],
+)
+async def test_a_session_is_lost_by_404_and_400_to_a_request_that_names_one(
+    status: int, session: bool, is_lost: bool
+) -> None:
+    response, fate = await answered(status, session=session)
+    assert (response.status_code, is_answer(response)) == (status, True)
+    assert flags(fate) == (False, False, is_lost)
+
+
+async def test_a_request_of_no_call_has_no_fate() -> None:
+    transport = WatchedTransport(httpx2.MockTransport(lambda request: httpx2.Response(404)), lambda: True)
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+        response = await client.post(URL, headers={"mcp-session-id": "s"})
+        assert response.status_code == 404
+
+
+async def test_every_way_of_a_client_is_wrapped_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Way(httpx2.AsyncBaseTransport):
+        def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+            self.inner, self.closed = inner, 0
+            made.append(self)
+
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            self.seen = request.url.host
+            return httpx2.Response(200)
+
+        async def aclose(self) -> None:
+            self.closed += 1
+            await self.inner.aclose()
+
+    made: list[Way] = []
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:1")
+    monkeypatch.setenv("NO_PROXY", "near.test")
+    client = httpx2.AsyncClient(timeout=60)
+    wrap_transports(client, lambda inner: WatchedTransport(Way(inner), lambda: True))
+    async with client:
+        await client.get("http://plain.test/")
+        await client.get("https://far.test/")
+        await client.get("https://near.test/")
+    assert len(made) == 2  # the direct one and the proxy's; where no proxy is used there is none
+    assert sorted(each.seen for each in made) == ["far.test", "near.test"]
+    assert [each.closed for each in made] == [1, 1]
