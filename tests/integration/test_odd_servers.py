@@ -17,11 +17,13 @@ from random import Random
 
 import pytest
 import pytest_asyncio
-from support.odd_fleets import EVERY, called, odd_fleet, reports
+from support.odd_findings import reports
+from support.odd_fleets import EVERY, called, odd_fleet
 from support.odd_result_faults import RESULT_FAULTS
 from support.odd_servers import OddServer, build, covering, odd_server
 from support.odd_tool_faults import TOOL_FAULTS
 from support.odd_wire_faults import WIRE_FAULTS
+from support.waiting import poll
 
 from pallas.fleet.fleet import Fleet
 
@@ -65,9 +67,12 @@ async def test_a_fault_costs_no_more_than_it_must(
 async def test_one_agent_can_have_all_of_them(covered: tuple[Fleet, dict[str, str]]) -> None:
     fleet, _ = covered
     sound = {tool.key: tool for each in COVERING if not each.why for tool in each.tools if tool.is_sound}
-    read, problem, _ = await called(fleet, EVERY, [*sound])
-    assert problem == ""
-    assert [tool.name for key, tool in sound.items() if not tool.is_answered(read.get(key))] == []
+
+    async def lost() -> list[str]:
+        read, problem, _ = await called(fleet, EVERY, [*sound])
+        return [problem, *(key for key, tool in sound.items() if not tool.is_answered(read.get(key)))]
+
+    await poll(lost, lambda found: found == [""])
 
 
 async def hold(root: Path, servers: Sequence[OddServer]) -> None:

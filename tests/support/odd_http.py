@@ -102,11 +102,12 @@ def _typed(response: Response, server: _Server, kind: str) -> Response:
 async def _events(
     server: _Server, session: _Session, number: object, said: list[Message]
 ) -> AsyncIterator[bytes]:
-    yield server.spec.get("start", "").encode()
-    for message in said:
-        yield b"event: message\ndata: " + session.engine.wire(message) + b"\n\n"
+    later: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
     if any("method" not in message for message in said):
-        return
-    answer = session.held[str(number)] = asyncio.get_running_loop().create_future()
-    for message in await answer:
-        yield b"event: message\ndata: " + session.engine.wire(message) + b"\n\n"
+        later.set_result([])
+    else:
+        session.held[str(number)] = later
+    yield server.spec.get("start", "").encode()
+    for messages in (said, later):
+        for message in messages if isinstance(messages, list) else await messages:
+            yield b"event: message\ndata: " + session.engine.wire(message) + b"\n\n"

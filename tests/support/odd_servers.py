@@ -76,8 +76,8 @@ class OddServer:
     """How it says things: what ``odd_server_program`` and ``odd_fleets`` know."""
     why: str = ""
     """It may lose all tools, if health then says this (a pattern); empty if its sound tools must work."""
-    is_remarkable: bool = False
-    """Something about it must be reported although no tool is lost."""
+    remark: str = ""
+    """What must be said of it although no sound tool is lost (a pattern)."""
 
     @property
     def name(self) -> str:
@@ -186,6 +186,11 @@ def short(value: Any) -> str:
     return "absent" if value is ... else json.dumps(value, ensure_ascii=False)[:40]
 
 
+def says(text: str, word: str) -> bool:
+    """Whether a text has a word that is not a part of another one."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
 def build(label: str, transport: Transport, faults: Sequence[Fault], rng: Random) -> OddServer:
     """A server of these faults, with two to four sound tools besides those that the faults bring."""
     server = OddServer(label, transport)
@@ -207,9 +212,10 @@ def build(label: str, transport: Transport, faults: Sequence[Fault], rng: Random
 def odd_server(seed: int, faults: Mapping[str, Fault]) -> OddServer:
     """The server of a seed, with one to three faults; always the same one."""
     rng = Random(seed)
-    transport = rng.choice(TRANSPORTS)
+    shuffled = rng.sample(sorted(faults.values(), key=lambda each: each.kind), len(faults))
+    transport = rng.choice(shuffled[0].transports)
     chosen: list[Fault] = []
-    for fault in rng.sample(sorted(faults.values(), key=lambda each: each.kind), len(faults)):
+    for fault in shuffled:
         if transport in fault.transports and is_compatible(fault, chosen):
             chosen.append(fault)
     return build(str(seed), transport, chosen[: rng.randint(1, MOST_FAULTS)], rng)

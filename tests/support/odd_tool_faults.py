@@ -195,7 +195,7 @@ def _pages(server: OddServer, rng: Random) -> str:
 
 @TOOL_FAULTS.kind("no-last-page", excludes="page")
 def _no_last_page(server: OddServer, rng: Random) -> str:
-    server.is_remarkable = True
+    server.remark = "cursor|page|list"
     how = rng.choice(["the same cursor", "a circle", "new cursors"])
     server.pages = 2
     server.page["nextCursor"] = {"the same cursor": "page-1", "a circle": "", "new cursors": "more"}[how]
@@ -217,7 +217,7 @@ def _other_lists(server: OddServer, rng: Random) -> str:
         "dies": "breaks",
     }[how]
     if how != "dies":  # else it does not announce what it dies of
-        server.is_remarkable = True
+        server.remark = "|".join(name.removesuffix("s") for name in names)
         server.announce(**{name: {} for name in names})
     methods = [f"{name}/list" for name in names]
     if "resources" in names:
