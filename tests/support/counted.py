@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -222,6 +224,7 @@ class Callers:
     clients: Mapping[int, Client]
     numbers: list[int] = field(default_factory=list)
     """Those of all calls so far."""
+    conversations: str = field(default_factory=partial(secrets.token_urlsafe, 18))
 
     async def call(self, tool: str = "count", callers: Collection[int] | None = None) -> list[Call]:
         """Have all of them call the tool at once, or these, and wait for how each call ends."""
@@ -235,7 +238,7 @@ class Callers:
             "send_message",
             {
                 "message": message,
-                "conversation_id": f"{self.server.name}-{caller}",
+                "conversation_id": f"{self.conversations}-{caller}",
             },
         )
         text = text_of(result).removeprefix(message)
