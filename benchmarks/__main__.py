@@ -8,6 +8,7 @@ from types import ModuleType
 from . import (
     answers,
     diffs,
+    downstreams,
     drain,
     front,
     idle,
@@ -37,6 +38,7 @@ def main() -> int:
     parts = {
         "answers": answers,
         "diffs": diffs,
+        "downstreams": downstreams,
         "drain": drain,
         "front": front,
         "idle": idle,

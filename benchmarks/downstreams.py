@@ -25,16 +25,18 @@ ROUNDS = 3
 TURNS = 40
 CALLS = 10
 SERVERS = 10
+AGENTS = 8
+"""Agents that connect all servers, where processor time is measured: that of a start varies by a tenth."""
 CALLERS = 40
 # Seconds that any one batch of turns may take.
 DEADLINE = 300.0
 MODULE = """
 from fast_agent import FastAgent
 
-fast = FastAgent("desk")
+fast = FastAgent("{name}")
 
 
-@fast.agent(name="desk", instruction="You are a desk.", servers={servers})
+@fast.agent(name="{name}", instruction="You are a desk.", servers={servers})
 async def main() -> None: ...
 """
 STDIO = {"command": sys.executable, "args": ["-m", "benchmarks.tool_server"], "cwd": str(ROOT)}
@@ -54,11 +56,14 @@ def _http(origin: str, name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _agent(origin: str, servers: Mapping[str, Any]) -> Iterator[tuple[str, psutil.Process]]:
-    """An agent with these servers that is ready: its URL and the fleet's process."""
-    registry, port = free_ports(2)
-    agent = {"module": "desk", "port": port, "max_instances": CALLERS}
-    topology = {"name": "bench", "bind": "127.0.0.1", "registry_port": registry, "agents": {"desk": agent}}
+def _agents(origin: str, servers: Mapping[str, Any], number: int = 1) -> Iterator[tuple[str, psutil.Process]]:
+    """So many agents with these servers that are ready: the URL of the first, and the fleet's process."""
+    registry, *ports = free_ports(number + 1)
+    agents = {
+        f"desk{index}": {"module": f"desk{index}", "port": port, "max_instances": CALLERS}
+        for index, port in enumerate(ports)
+    }
+    topology = {"name": "bench", "bind": "127.0.0.1", "registry_port": registry, "agents": agents}
     settings = {
         "default_model": "generic.m",
         "generic": {"api_key": "none", "base_url": f"{origin}/v1"},
@@ -67,12 +72,13 @@ def _agent(origin: str, servers: Mapping[str, Any]) -> Iterator[tuple[str, psuti
     with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
         root = Path(folder) / "project"
         root.mkdir()
-        (root / "desk.py").write_text(MODULE.format(servers=[*servers]))
+        for name in agents:
+            (root / f"{name}.py").write_text(MODULE.format(name=name, servers=[*servers]))
         (root / "agents.yaml").write_text(yaml.safe_dump(topology))
         (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings))
         with process("-m", "pallas.server", cwd=root) as running:
             until_line(running, "running")
-            yield f"http://127.0.0.1:{port}/mcp", psutil.Process(running.pid)
+            yield f"http://127.0.0.1:{ports[0]}/mcp", psutil.Process(running.pid)
 
 
 def _processor(fleet: psutil.Process) -> float:
@@ -96,7 +102,7 @@ def _calls(origin: str, name: str) -> Iterator[Figure]:
     """Turns with one call and with ten more: what is between them are ten calls."""
     servers = {"stdio": STDIO, "http": _http(origin, "plain")}
     taken: dict[int, list[float]] = {1: [], 1 + CALLS: []}
-    with _agent(origin, {name: servers[name]}) as (url, fleet):
+    with _agents(origin, {name: servers[name]}) as (url, fleet):
         for calls in taken:  # the first ones build what is built once
             run(_turns(url, f"{name}__echo {calls}", TURNS // 4))
         for _ in range(ROUNDS):
@@ -110,25 +116,23 @@ def _calls(origin: str, name: str) -> Iterator[Figure]:
 
 
 def _connecting(origin: str) -> Iterator[Figure]:
-    """The start of an agent with ten servers that take 0.2 s each to be opened, and of one with none."""
-    late = {f"late{number}": _http(origin, f"late{number}") for number in range(SERVERS)}
-    taken: dict[str, list[float]] = {"none": [], "ten": []}
-    seconds: list[float] = []
-    openings: list[int] = []
+    """Starts of an agent with ten servers that take 0.2 s to open, and of many agents with and without."""
+    servers = {f"late{number}": _http(origin, f"late{number}") for number in range(SERVERS)}
+    found: list[Counts] = []
+    taken: dict[int, list[float]] = {0: [], SERVERS: []}
     for _ in range(ROUNDS):
-        for which, servers in (("none", {}), ("ten", late)):
-            counts_of(origin)
-            with _agent(origin, servers) as (_, fleet):
-                taken[which].append(_processor(fleet))
-            if servers:
-                counts = counts_of(origin)
-                seconds.append(counts.connecting)
-                openings.append(counts.openings)
-    processor = (min(taken["ten"]) - min(taken["none"])) * 1e3
-    detail = (
-        f"from the first request to the last list; {openings[-1]} openings, {processor:.0f} ms processor time"
-    )
-    yield Figure(f"{SERVERS} servers of 0.2 s connected", min(seconds), None, "s", detail)
+        counts_of(origin)
+        with _agents(origin, servers):
+            found.append(counts_of(origin))
+        for number, processor in taken.items():
+            with _agents(origin, servers if number else {}, AGENTS) as (_, fleet):
+                processor.append(_processor(fleet))
+    best = min(found, key=lambda counts: counts.connecting)
+    detail = f"from the first request to the last list, {best.openings} openings; best of {ROUNDS}"
+    yield Figure(f"{SERVERS} servers of 0.2 s connected", best.connecting, None, "s", detail)
+    none, all_ = (min(each) * 1e3 for each in taken.values())
+    detail = f"{AGENTS} agents start with {none:.0f} ms, with {SERVERS} servers each {all_:.0f} ms"
+    yield Figure("processor time of a connection, http", (all_ - none) / AGENTS / SERVERS, None, "ms", detail)
 
 
 async def _at_once(url: str, tool: str) -> None:
@@ -141,7 +145,7 @@ async def _at_once(url: str, tool: str) -> None:
 def _connections(origin: str) -> Iterator[Figure]:
     servers = {"stdio": STDIO, "http": _http(origin, "plain")}
     counts_of(origin)
-    with _agent(origin, servers) as (url, fleet):
+    with _agents(origin, servers) as (url, fleet):
         run(_at_once(url, "http__meet"))
         run(_at_once(url, "http__meet"))
         found: Counts = counts_of(origin)
