@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from support.fake_downstreams import serving
 from support.live import ERAS, agent_module, ask, client, running, write_project
 
-from pallas.bounds.sizes import MAX_BODY, MAX_RESULT
 from pallas.bounds import MAX_MESSAGE as MAX_EVENT
+from pallas.bounds.sizes import MAX_BODY, MAX_RESULT
 from pallas.fleet.fleet import Fleet
 
 PNG = b"\x89PNG\r\n\x1a\n"
