@@ -13,8 +13,9 @@ from support.fake_downstreams import FakeDownstream, serving
 from support.recording import recording
 
 from pallas.access.bearer_lease import BearerLease, LeaseSlot, lending
-from pallas.downstreams.connection import Callbacks, Connection, Watch
+from pallas.downstreams.connection import Connection, Watch
 from pallas.downstreams.offer import Offer
+from pallas.downstreams.opening import Callbacks
 from pallas.executors.fastagent import auth_seam, send_gate
 from pallas.executors.fastagent.journaled_calls import JournaledCalls
 from pallas.executors.fastagent.server_settings import settings_of_entry, transport_of

@@ -2,38 +2,31 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import monotonic, time
 from typing import Any, Final
 
 from mcp import Client, MCPError
 from mcp_types import (
-    CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    DiscoverResult,
-    Implementation,
     PromptListChangedNotification,
     ResourceListChangedNotification,
-    SamplingCapability,
-    SamplingToolsCapability,
     Tool,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas import __version__
 from pallas.bounds.tool_results import ResultSchema
-from pallas.mcp_client import stdio_seam
 from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line
 
 from .http_requests import CallFate, call_fate
 from .offer import Offer, offer_of
-from .raw_streams import RawStreams, version_of
+from .opening import Callbacks, Heard, Opener, Settings, is_closed
 from .result_fit import LeftOut
 from .transports import Http, Link, Transport
 from .usable_lists import LISTS
@@ -68,15 +61,6 @@ class NotConnected(ConnectionError):
 
 
 @dataclass(slots=True)
-class Callbacks:
-    """What the server may ask: each as the SDK's client takes it, or None if it is not offered."""
-
-    elicitation: Any = None
-    sampling: Any = None
-    roots: Any = None
-
-
-@dataclass(slots=True)
 class Watch:
     """What the owner of a connection hears.
 
@@ -87,23 +71,6 @@ class Watch:
     listed: Callable[[Offer], Awaitable[Offer]]
     changed: Callable[[], None] = lambda: None
     lost: Callable[[BaseException], None] = lambda error: None
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """``mode`` is ``auto``, ``legacy`` or a modern version. ``ping_seconds`` is 0 for no pings.
-
-    ``repeats``: a call that was not run because its session was lost is made once more.
-    """
-
-    mode: str = "auto"
-    read_timeout: float | None = None
-    ping_seconds: float = 30.0
-    missed_pings: int = 3
-    repeats: bool = True
-    implementation: Implementation = field(
-        default_factory=lambda: Implementation(name="pallas", version=__version__)
-    )
 
 
 class Connection:
@@ -137,11 +104,10 @@ class Connection:
         self.link = Link(one_line(name, 80))
         self._transport = transport
         self._settings = settings
-        self._callbacks = callbacks
         self._watch = watch
-        self._eras = eras
+        heard = Heard(self._read, self._hear, self._ended)
+        self._opener = Opener(name, transport, settings, callbacks, heard, self.link, eras)
         self._context = context
-        self._failed_mode = ""
         self._found: list[LeftOut] = []
         self._opening_found: tuple[LeftOut, ...] = ()
         self._schemas: Mapping[str, ResultSchema] = {}
@@ -271,7 +237,7 @@ class Connection:
         """Open the connection, and leave it once it is lost or closed."""
         wake = self._wake = asyncio.Event()
         try:
-            async with asyncio.timeout(START_SECONDS) as limit, self._entered() as client:
+            async with asyncio.timeout(START_SECONDS) as limit, self._opener.entered() as client:
                 await self._list(client)
                 limit.reschedule(None)
                 self.client, self.error, self.link.is_open = client, None, True
@@ -300,89 +266,6 @@ class Connection:
             opening.exception()
         elif self.client is not None:
             self.lose(cause)
-
-    @asynccontextmanager
-    async def _entered(self) -> AsyncIterator[Client]:
-        """Enter a client, in the era that the server is known to take."""
-        async with AsyncExitStack() as stack:
-            client = await self._enter_somehow(stack)
-            if self._settings.mode == "auto":
-                is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-                self._eras[self._transport.key] = "auto" if is_modern else "legacy"
-            self._failed_mode = ""
-            yield client
-
-    async def _enter_somehow(self, stack: AsyncExitStack) -> Client:
-        modes = self._modes()
-        for mode in modes:
-            try:
-                return await self._enter(stack, mode)
-            except Exception as error:
-                is_ended = self._is_ended_by_a_question(error)
-                self._failed_mode = mode if is_ended else ""
-                if not is_ended:  # it may be another server by now
-                    self._eras.pop(self._transport.key, None)
-                await stack.aclose()
-                if mode is modes[-1] or not is_ended:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _modes(self) -> tuple[str, ...]:
-        """The ways to open the connection now: each starts a program once."""
-        if self._settings.mode != "auto":
-            return (self._settings.mode,)
-        known = self._eras.get(self._transport.key, "")
-        if not known and not self._failed_mode:
-            # A program may end because it is asked for something that it does not know.
-            return ("auto", "legacy") if self._transport.is_program else ("auto",)
-        if known and self._failed_mode != known:
-            return (known,)
-        return ("legacy" if self._failed_mode == "auto" else "auto",)
-
-    async def _enter(self, stack: AsyncExitStack, mode: str) -> Client:
-        raw: list[RawStreams] = []
-
-        @asynccontextmanager
-        async def streams() -> AsyncIterator[Any]:
-            async with self._transport.open(self.link) as opened:
-                raw.append(
-                    RawStreams(
-                        opened,
-                        read=lambda method, result: self._read(method, result, version_of(client)),
-                        ended=lambda: self._ended(client),
-                        recorded="" if self._transport.writes_record else self.name,
-                    )
-                )
-                try:
-                    yield raw[0].incoming, raw[0].outgoing
-                finally:
-                    raw[0].close()
-
-        sampling = self._callbacks.sampling
-        client = Client(
-            streams(),
-            mode=mode,
-            client_info=self._settings.implementation,
-            read_timeout_seconds=self._settings.read_timeout,
-            elicitation_callback=self._callbacks.elicitation,
-            sampling_callback=sampling,
-            sampling_capabilities=SamplingCapability(tools=SamplingToolsCapability()) if sampling else None,
-            list_roots_callback=self._callbacks.roots,
-            message_handler=self._hear,
-            cache=None,
-        )
-        await stack.enter_async_context(client)
-        if mode in MODERN_PROTOCOL_VERSIONS:  # the SDK asks for nothing where it is told the version
-            found = await client.session.send_discover(mode)
-            client.session.adopt(DiscoverResult.model_validate(found))
-        raw[0].stop_discovering()
-        return client
-
-    def _is_ended_by_a_question(self, error: BaseException) -> bool:
-        """Whether a program ended, perhaps because it was asked for something that it does not know."""
-        return self._transport.is_program and any(
-            _is_closed(each) and not stdio_seam.was_ended(each) for each in leaves_of(error)
-        )
 
     def _read(self, method: str, result: Any, version: str | None) -> UsableResult:
         made = usable_result(method, result, version)
@@ -444,7 +327,7 @@ class Connection:
                     async for _ in subscription:
                         self._outdate()
             except MCPError as error:
-                if not _is_closed(error):
+                if not is_closed(error):
                     return
             except Exception:
                 log.debug("%s: the subscription ended", self.link.name, exc_info=True)
@@ -460,7 +343,7 @@ class Connection:
                     await client.session.send_ping()
                 missed = 0
             except MCPError as error:
-                missed = missed + 1 if _is_closed(error) else 0
+                missed = missed + 1 if is_closed(error) else 0
             except TimeoutError:
                 missed += 1
             if missed >= self._settings.missed_pings:
@@ -503,7 +386,7 @@ class Connection:
         if fate.no_session and not (isinstance(error, MCPError) and error.code in _READ):
             self.lose(error)
             return True
-        if fate.unsent or fate.broken or _is_closed(error):
+        if fate.unsent or fate.broken or is_closed(error):
             self.lose(error)
             return True
         return isinstance(error, ConnectionError)
@@ -524,14 +407,5 @@ async def _asked_whether_it_answers(client: Client) -> None:
         fate = call_fate.get() or CallFate()
         if fate.status in _REFUSALS or fate.status >= 500:
             raise ConnectionError(f"HTTP {fate.status}") from error
-        if _is_closed(error) or fate.unsent or fate.broken or fate.no_session:
+        if is_closed(error) or fate.unsent or fate.broken or fate.no_session:
             raise
-
-
-def _is_closed(error: BaseException) -> bool:
-    """Whether the SDK says that the connection is closed; servers use the same number for other errors."""
-    return (
-        isinstance(error, MCPError)
-        and error.code == CONNECTION_CLOSED
-        and (error.message == "Connection closed" or stdio_seam.was_ended(error))
-    )

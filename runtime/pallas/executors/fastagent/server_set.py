@@ -12,8 +12,9 @@ from fast_agent.mcp.elicitation_factory import resolve_elicitation_handler
 from fast_agent.mcp.sampling import sample
 
 from pallas.access.bearer_lease import LeaseSlot, context_of, current_slot
-from pallas.downstreams.connection import Callbacks, Connection, NotConnected, Watch
+from pallas.downstreams.connection import Connection, NotConnected, Watch
 from pallas.downstreams.offer import Offer
+from pallas.downstreams.opening import Callbacks
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import bind_agent, current_agent
 

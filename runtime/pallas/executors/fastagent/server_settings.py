@@ -11,7 +11,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import FileUrl
 
 from pallas.child_environment import program_environment
-from pallas.downstreams.connection import Settings
+from pallas.downstreams.opening import Settings
 from pallas.downstreams.transports import Http, Program, Sse, Transport
 from pallas.executors.faults.fault_injection import FaultInjection, Send
 from pallas.executors.faults.faulty_transport import make_faulty
