@@ -123,3 +123,40 @@ async def test_every_way_of_a_client_is_wrapped_and_closed(monkeypatch: pytest.M
     assert len(made) == 2  # the direct one and the proxy's; where no proxy is used there is none
     assert sorted(each.seen for each in made) == ["far.test", "near.test"]
     assert [each.closed for each in made] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("second", "wanted"),
+    [(404, (False, False, False)), (NOT_SENT[0]("x"), (False, True, False)), (200, (False, False, False))],
+)
+async def test_once_a_request_was_accepted_the_call_may_have_run(
+    second: Any, wanted: tuple[bool, bool, bool]
+) -> None:
+    results = iter([200, second])
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        result = next(results)
+        if isinstance(result, int):
+            return httpx2.Response(result)
+        raise result
+
+    fate = CallFate()
+    token = call_fate.set(fate)
+    transport = WatchedTransport(httpx2.MockTransport(respond), lambda: True)
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+        for _ in range(2):
+            await client.post(URL, headers={"mcp-session-id": "s"})
+    call_fate.reset(token)
+    assert flags(fate) == wanted
+
+
+async def test_a_refused_request_that_is_accepted_the_next_time_has_its_session() -> None:
+    statuses = iter([400, 200])
+    fate = CallFate()
+    token = call_fate.set(fate)
+    respond = httpx2.MockTransport(lambda request: httpx2.Response(next(statuses)))
+    async with httpx2.AsyncClient(transport=WatchedTransport(respond, lambda: True), timeout=60) as client:
+        for _ in range(2):
+            await client.post(URL, headers={"mcp-session-id": "s"})
+    call_fate.reset(token)
+    assert flags(fate) == (False, False, False)

@@ -18,15 +18,29 @@ class CallFate:
     """What is known of the requests of one call.
 
     ``unsent``: no connection was made, so the server knows nothing of it. ``no_session``: the server refused
-    a request that named a session. ``broken``: the connection broke after the request was sent. ``status`` is
-    that of the last response, 0 without one.
+    a request that named a session. ``broken``: the connection broke after the request was sent. Neither of
+    the first two is said once the server has ``accepted`` a request: it may have run the call. ``status``
+    is that of the last response, 0 without one.
     """
 
-    __slots__ = ("broken", "no_session", "status", "unsent")
+    __slots__ = ("accepted", "broken", "no_session", "status", "unsent")
 
     def __init__(self) -> None:
-        self.unsent = self.no_session = self.broken = False
+        self.unsent = self.no_session = self.broken = self.accepted = False
         self.status = 0
+
+    def failed(self, error: httpx2.TransportError) -> None:
+        """Note a request that was not answered."""
+        self.unsent = isinstance(error, _NOT_SENT) and not self.accepted
+        self.broken = not self.unsent
+
+    def answered(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        """Note the head of a response."""
+        self.status = response.status_code
+        if response.is_success:
+            self.accepted, self.unsent, self.no_session = True, False, False
+        elif response.status_code in _NO_SESSION and _SESSION in request.headers:
+            self.no_session = not self.accepted
 
 
 call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)
@@ -46,21 +60,20 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises httpx2.TransportError while the connection is opened."""
-        fate = call_fate.get()
+        # What else is sent for a call, to read on in its stream, says nothing of whether it was run.
+        fate = call_fate.get() if request.method == "POST" else None
         try:
             response = await self._transport.handle_async_request(request)
         except httpx2.TransportError as error:
             if fate is not None:
-                fate.unsent, fate.broken = isinstance(error, _NOT_SENT), not isinstance(error, _NOT_SENT)
+                fate.failed(error)
             if request.method != "POST" or not self._is_open():
                 raise
             return _failure(request, error)
         if request.method == "POST" and response.is_success:
             _call_json(response)
         if fate is not None:
-            fate.status = response.status_code
-            if response.status_code in _NO_SESSION and _SESSION in request.headers:
-                fate.no_session = True
+            fate.answered(request, response)
         return response
 
     async def aclose(self) -> None:
