@@ -1,6 +1,7 @@
 """One connection to a server: opened once for all who wait, lost, opened again, and left without a rest."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
@@ -511,3 +512,41 @@ async def test_http_each_call_has_the_context_of_its_caller_and_openings_have_no
         await asyncio.gather(*(asyncio.create_task(call(name)) for name in names))
     assert sorted(who for method, who in seen if method == "tools/call") == names
     assert {who for method, who in seen if method != "tools/call"} == {""}
+
+
+async def test_a_connection_that_is_closed_before_its_opening_has_begun_tells_who_waits() -> None:
+    server = MemoryServer()
+    async with connected(server) as one:
+        waiting = asyncio.create_task(one.open(LONG))
+        await asyncio.sleep(0)
+        assert one.is_opening
+        await one.close()
+        with pytest.raises(NotConnected, match="the agent is stopping"):
+            async with asyncio.timeout(5):
+                await waiting
+
+
+@pytest.mark.parametrize("resumes", [404, 400, httpx2.ConnectError("gone")], ids=["404", "400", "not there"])
+async def test_http_a_stream_that_breaks_and_cannot_be_resumed_is_no_reason_to_call_again(
+    resumes: Any,
+) -> None:
+    calls: list[str] = []
+    gets: list[str] = []
+
+    def fail(request: httpx2.Request, message: Params) -> httpx2.Response | None:
+        if request.method == "GET" and "last-event-id" in request.headers:
+            gets.append(request.headers["last-event-id"])
+            if isinstance(resumes, Exception):
+                raise resumes
+            return httpx2.Response(resumes)
+        if message.get("method") != "tools/call":
+            return None
+        calls.append(request.headers["mcp-session-id"])
+        text = f"id: e1\nretry: 1\ndata: {json.dumps({'jsonrpc': '2.0', 'method': 'notifications/x'})}\n\n"
+        return httpx2.Response(200, text=text, headers={"content-type": "text/event-stream"})
+
+    async with connected(MemoryHttp(fail=fail), Heard()) as one:
+        with pytest.raises(Exception):  # noqa: B017
+            await one.call(echo)
+        assert gets
+        assert calls == ["s1"]

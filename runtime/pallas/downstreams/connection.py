@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic, time
 from typing import Any, Final
 
@@ -150,7 +151,7 @@ class Connection:
                 self._own(self._opening), name=f"server {self.link.name}", context=self._context()
             )
             self._owners.add(owner)
-            owner.add_done_callback(self._owners.discard)
+            owner.add_done_callback(partial(self._left, self._opening))
         opening = self._opening
         await asyncio.wait({opening}, timeout=seconds)
         if not opening.done():
@@ -253,9 +254,13 @@ class Connection:
         finally:
             if self._wake is wake and self.client is not None:
                 self.lose(ConnectionError("the connection was closed"))
-            if not opening.done():
-                opening.set_exception(NotConnected("the agent is stopping"))
-                opening.exception()  # perhaps nobody waits any more
+
+    def _left(self, opening: asyncio.Future[None], owner: asyncio.Task[None]) -> None:
+        """An owner has ended, perhaps before it began."""
+        self._owners.discard(owner)
+        if not opening.done():
+            opening.set_exception(NotConnected("the agent is stopping"))
+            opening.exception()  # perhaps nobody waits any more
 
     def _failed(self, opening: asyncio.Future[None], error: Exception) -> None:
         causes = list(leaves_of(error))
