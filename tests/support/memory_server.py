@@ -67,6 +67,8 @@ class Answers:
                 return self.marked({"content": [{"type": "text", "text": text}]})
             case "ping":
                 return {}
+            case "subscriptions/listen":
+                return None
             case _ if method.startswith("notifications/"):
                 return None
             case _:
@@ -92,6 +94,8 @@ class MemoryServer(Answers):
     open_now: int = 0
     leaving: asyncio.Event | None = None
     """What the end of a connection waits for."""
+    last_id: Any = None
+    """Of the request that came last."""
     _to_client: Any = None
 
     @asynccontextmanager
@@ -135,7 +139,15 @@ class MemoryServer(Answers):
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
 
+    async def acknowledge(self, params: Params) -> None:
+        """Say of the subscription that was asked for last that it has begun."""
+        about = {"io.modelcontextprotocol/subscriptionId": self.last_id}
+        await self.notify(
+            "notifications/subscriptions/acknowledged", _meta=about, notifications=params["notifications"]
+        )
+
     async def _reply(self, message: Any, answers: Any) -> None:
+        self.last_id = getattr(message, "id", self.last_id)
         try:
             result = await self.answer(message.method, message.params or {})
         except HungUp:

@@ -256,6 +256,21 @@ async def test_a_list_that_changes_is_listed_again() -> None:
         await until(lambda: heard.changes == 2)  # the first was that it is open
 
 
+async def test_what_changed_before_a_subscription_began_is_listed_too() -> None:
+    server, heard = MemoryServer(is_modern=True), Heard()
+
+    async def late(params: Params) -> None:
+        server.tools = ["echo", "more"]  # nobody is told: the subscription has not begun
+        await server.acknowledge(params)
+
+    server.replies["subscriptions/listen"] = late
+    async with connected(server, heard) as one:
+        await one.open(LONG)
+        await until(lambda: heard.changes)
+        assert one.offer is not None
+        assert [tool.name for tool in one.offer.tools] == ["echo", "more"]
+
+
 async def test_a_server_that_misses_its_pings_is_lost() -> None:
     server, heard = MemoryServer(), Heard()
     never = asyncio.Event()

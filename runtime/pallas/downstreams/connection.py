@@ -329,6 +329,7 @@ class Connection:
                     prompts_list_changed=prompts,
                     resources_list_changed=resources,
                 ) as subscription:
+                    self._outdate()  # what has changed before it began was not told
                     async for _ in subscription:
                         self._outdate()
             except MCPError as error:
@@ -337,7 +338,6 @@ class Connection:
             except Exception:
                 log.debug("%s: the subscription ended", self.link.name, exc_info=True)
             await asyncio.sleep(PAUSE_SECONDS)
-            self._outdate()
 
     async def _ping(self, client: Client) -> None:
         missed = 0
