@@ -198,8 +198,8 @@ class MemoryHttp(Answers):
             return httpx2.Response(404)
         method = message.get("method", "")
         result = await self.answer(method, message.get("params") or {})
-        if "id" not in message:
-            return httpx2.Response(202)
+        if "id" not in message or result is None:
+            return httpx2.Response(202 if "id" not in message else 204)
         headers = {}
         if method == "initialize" and self.keeps_sessions:
             self.opened += 1

@@ -565,3 +565,71 @@ async def test_http_a_stream_that_breaks_and_cannot_be_resumed_is_no_reason_to_c
             await one.call(echo)
         assert gets
         assert calls == ["s1"]
+
+
+def slow_then_broken(server: MemoryHttp, begun: asyncio.Event, go: asyncio.Event) -> None:
+    """Have the server answer its first call when it may, and break off the second."""
+
+    async def slow(params: Params) -> Any:
+        begun.set()
+        await go.wait()
+        return server.marked({"content": [{"type": "text", "text": "slow"}]})
+
+    async def broken(params: Params) -> Any:
+        raise httpx2.ReadError("gone")
+
+    server.replies["tools/call"] = once(slow, broken)
+
+
+@pytest.mark.parametrize("is_modern", [True, False])
+async def test_http_a_call_that_breaks_off_ends_no_other_call(is_modern: bool) -> None:
+    begun, go, heard = asyncio.Event(), asyncio.Event(), Heard()
+    server = MemoryHttp(is_modern=is_modern)
+    slow_then_broken(server, begun, go)
+    async with connected(server, heard) as one:
+        first = asyncio.create_task(one.call(echo))
+        await begun.wait()
+        with pytest.raises(MCPError, match="broke in the middle"):
+            await one.call(echo)
+        assert len(heard.losses) == 1
+        del server.replies["tools/call"]
+        assert (await one.call(echo)).content[0].text == '{"text": "x"}'  # on a new connection
+        go.set()
+        assert (await first).content[0].text == "slow"
+        assert one.is_open and len(heard.losses) == 1
+
+
+async def test_http_a_connection_that_drains_is_closed_at_once() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+    server = MemoryHttp()
+    slow_then_broken(server, begun, go)
+    async with connected(server) as one:
+        first = asyncio.create_task(one.call(echo))
+        await begun.wait()
+        with pytest.raises(MCPError):
+            await one.call(echo)
+        async with asyncio.timeout(6):
+            await one.close()
+        with pytest.raises((MCPError, NotConnected)):
+            await first
+
+
+async def test_an_old_connection_that_fails_as_it_is_left_loses_no_new_one() -> None:
+    class Failing(MemoryServer):
+        @asynccontextmanager
+        async def open(self, link: Any) -> AsyncIterator[Any]:
+            number = self.starts
+            async with super().open(link) as streams:
+                yield streams
+                if number == 0:
+                    await until(lambda: server.starts == 2 and one.is_open)
+                    raise OSError("the pipe is gone")
+
+    server, heard = Failing(), Heard()
+    async with connected(server, heard) as one:
+        await one.open(LONG)
+        one.lose(ConnectionError("lost"))
+        await one.open(LONG)
+        await until(lambda: server.open_now == 1)
+        assert (await one.call(echo)).content[0].text == '{"text": "x"}'
+        assert (server.starts, len(heard.losses)) == (2, 1)

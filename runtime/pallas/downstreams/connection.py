@@ -45,6 +45,8 @@ BUSY_SECONDS: Final = 60.0
 """How long a server may be silent while it works on a call."""
 _SOON_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 8.0
+# How long the other calls on a connection that one call has lost may go on.
+_DRAIN_SECONDS: Final = 300.0
 _LISTS_CHANGED: Final = (
     ToolListChangedNotification,
     PromptListChangedNotification,
@@ -116,9 +118,11 @@ class Connection:
         self._listing = asyncio.Lock()
         self._opening: asyncio.Future[None] | None = None
         self._owners: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Future[None], Client] = {}  # those in flight, by what is done at their end
+        self._drains = False
         self._wake = asyncio.Event()
         self._is_outdated = self._is_closed = False
-        self._calls, self._active_at = 0, 0.0
+        self._working, self._active_at = 0, 0.0
 
     @property
     def is_open(self) -> bool:
@@ -171,6 +175,8 @@ class Connection:
                 raise NotConnected(f"{self.link.name} is not connected") from self.error
             fate = CallFate()
             token = call_fate.set(fate)
+            end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._calls[end] = client
             try:
                 with nullcontext() if work is _asked_whether_it_answers else self._busy():
                     return await work(client)
@@ -183,6 +189,8 @@ class Connection:
                     raise
             finally:
                 call_fate.reset(token)
+                del self._calls[end]
+                end.cancel()
         raise AssertionError("unreachable")
 
     async def list_again(self, seconds: float) -> None:
@@ -198,7 +206,7 @@ class Connection:
         that counts as an answer. Raises ConnectionError, also for an HTTP status that refuses or fails, and
         the SDK's errors.
         """
-        is_busy = self._calls > 0 and monotonic() - self._active_at < BUSY_SECONDS
+        is_busy = self._working > 0 and monotonic() - self._active_at < BUSY_SECONDS
         try:
             async with asyncio.timeout(seconds):
                 await self.call(_asked_whether_it_answers)
@@ -210,10 +218,11 @@ class Connection:
         """The schema that the structured results of a tool must fit; None if it has none."""
         return self._schemas.get(tool)
 
-    def lose(self, error: BaseException) -> None:
-        """Leave the connection: the next call opens a new one."""
+    def lose(self, error: BaseException, *, drains: bool = False) -> None:
+        """Leave the connection: the next call opens a new one. ``drains``: when the calls in flight end."""
         if self.client is None:
             return
+        self._drains = drains
         self.client, self.error, self.since = None, error, time()
         self.link.is_open = False
         self._wake.set()
@@ -224,6 +233,8 @@ class Connection:
         self._is_closed = True
         self.client = None
         self._wake.set()
+        for end in self._calls:
+            end.cancel()
         if self._opening is not None and not self._opening.done():
             for owner in self._owners:
                 owner.cancel()
@@ -247,10 +258,12 @@ class Connection:
                     opening.set_result(None)
                 self._watch.changed()
                 await self._keep(client, wake)
+                if self._drains and not self._is_closed:
+                    await self._drained(client)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._failed(opening, error)
+            self._failed(opening, error, is_newest=self._wake is wake)
         finally:
             if self._wake is wake and self.client is not None:
                 self.lose(ConnectionError("the connection was closed"))
@@ -262,14 +275,19 @@ class Connection:
             opening.set_exception(NotConnected("the agent is stopping"))
             opening.exception()  # perhaps nobody waits any more
 
-    def _failed(self, opening: asyncio.Future[None], error: Exception) -> None:
+    async def _drained(self, client: Client) -> None:
+        """Wait for the calls in flight: what one of them has lost may still answer the others."""
+        if ends := {end for end, used in self._calls.items() if used is client}:
+            await asyncio.wait(ends, timeout=_DRAIN_SECONDS)
+
+    def _failed(self, opening: asyncio.Future[None], error: Exception, *, is_newest: bool) -> None:
         causes = list(leaves_of(error))
         cause = causes[0] if len(causes) == 1 else error
         if not opening.done():
             self.error = cause
             opening.set_exception(cause)
             opening.exception()
-        elif self.client is not None:
+        elif is_newest:
             self.lose(cause)
 
     def _read(self, method: str, result: Any, version: str | None) -> UsableResult:
@@ -375,24 +393,24 @@ class Connection:
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
-        if not self._calls:
+        if not self._working:
             self._active_at = monotonic()
-        self._calls += 1
+        self._working += 1
         try:
             yield
             self._active_at = monotonic()
         finally:
-            self._calls -= 1
+            self._working -= 1
 
     def _lost_by(self, error: Exception, fate: CallFate, client: Client) -> bool:
         """Whether a call failed because the connection is lost, which is left then."""
         if self.client is not client:  # another call found it first
             return True
         if fate.no_session and not (isinstance(error, MCPError) and error.code in _READ):
-            self.lose(error)
+            self.lose(error, drains=True)
             return True
-        if fate.unsent or fate.broken or is_closed(error):
-            self.lose(error)
+        self._drains = drains
+        self.client, self.error, self.since = None, error, time()
             return True
         return isinstance(error, ConnectionError)
 
