@@ -409,8 +409,8 @@ class Connection:
         if fate.no_session and not (isinstance(error, MCPError) and error.code in _READ):
             self.lose(error, drains=True)
             return True
-        self._drains = drains
-        self.client, self.error, self.since = None, error, time()
+        if fate.unsent or fate.broken or is_closed(error):
+            self.lose(error, drains=not is_closed(error))
             return True
         return isinstance(error, ConnectionError)
 
