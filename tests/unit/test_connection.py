@@ -266,7 +266,7 @@ async def test_what_changed_before_a_subscription_began_is_listed_too() -> None:
     server.replies["subscriptions/listen"] = late
     async with connected(server, heard) as one:
         await one.open(LONG)
-        await until(lambda: heard.changes)
+        await until(lambda: heard.changes == 2)  # the first was that it is open
         assert one.offer is not None
         assert [tool.name for tool in one.offer.tools] == ["echo", "more"]
 
