@@ -633,3 +633,17 @@ async def test_an_old_connection_that_fails_as_it_is_left_loses_no_new_one() -> 
         await until(lambda: server.open_now == 1)
         assert (await one.call(echo)).content[0].text == '{"text": "x"}'
         assert (server.starts, len(heard.losses)) == (2, 1)
+
+
+async def test_an_offer_has_the_output_schemas_that_the_sdk_does_not_see() -> None:
+    server, schema = MemoryServer(), {"type": "object", "required": ["total"]}
+
+    async def listed(params: Params) -> Any:
+        return {"tools": [{"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": schema}]}
+
+    server.replies["tools/list"] = listed
+    async with connected(server) as one:
+        await one.open(LONG)
+        assert one.offer is not None and one.offer.tools[0].output_schema == schema
+        assert one.schema_of("echo") == schema
+        assert (await one.call(echo)).content[0].text == '{"text": "x"}'  # checked elsewhere, not by the SDK
