@@ -9,7 +9,14 @@ from mcp import MCPError
 from mcp_types import METHOD_NOT_FOUND, ListToolsResult, Tool
 
 from pallas.downstreams import offer as module
-from pallas.downstreams.offer import all_pages, offer_of, resources_of, templates_of
+from pallas.downstreams.offer import (
+    Offer,
+    all_pages,
+    each_name_once,
+    offer_of,
+    resources_of,
+    templates_of,
+)
 from pallas.downstreams.result_fit import LeftOut
 
 SCHEMA = {"type": "object"}
@@ -46,11 +53,12 @@ async def test_all_pages_are_asked_for_in_order() -> None:
     assert pages.asked == [None, "2", "3"]
 
 
-async def test_each_name_is_taken_once_the_first_of_them() -> None:
-    assert await names_of(Pages(first=(["a", "a", "b"], "2"), **{"2": (["b", "c"], None)})) == (
-        ["a", "b", "c"],
-        [],
-    )
+def test_of_several_tools_of_one_name_the_first_is_used() -> None:
+    one, two, other = (Tool(name=name, input_schema=SCHEMA) for name in ("a", "a", "b"))
+    made = each_name_once(Offer(tools=(one, other, two)))
+    assert list(map(id, made.tools)) == [id(one), id(other)]
+    assert list(map(str, made.left_out)) == ["tool a: another tool before it has this name"]
+    assert each_name_once(sound := Offer(tools=(one, other))) is sound
 
 
 async def test_an_empty_page_in_between_is_not_the_end() -> None:

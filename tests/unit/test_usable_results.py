@@ -251,12 +251,9 @@ def test_a_resource_without_a_name_is_called_by_its_address() -> None:
 
 
 @both_eras
-def test_the_second_of_two_tools_of_one_name_is_left_out(version: str) -> None:
+def test_two_tools_of_one_name_are_both_there(version: str) -> None:
     again = {**SOUND, "description": "again"}
-    assert listed(SOUND, again, version=version) == (
-        [SOUND],
-        ["tool sound: another tool before it has this name"],
-    )
+    assert listed(SOUND, again, version=version) == ([SOUND, again], [])
 
 
 def test_an_unfit_argument_of_a_prompt_costs_itself_alone() -> None:

@@ -1,7 +1,7 @@
 """What a server offers: all pages of its lists, and what of them could not be used."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp import Client, MCPError
@@ -48,6 +48,24 @@ async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
     )
 
 
+def each_name_once(offer: Offer) -> Offer:
+    """Return an offer with the first of several tools, or prompts, of one name; the others are left out."""
+    found = list(offer.left_out)
+    tools = _firsts(offer.tools, "tool", found)
+    prompts = _firsts(offer.prompts, "prompt", found)
+    if len(found) == len(offer.left_out):
+        return offer
+    return replace(offer, tools=tools, prompts=prompts, left_out=tuple(found))
+
+
+def _firsts(items: Sequence[Any], kind: Kind, found: list[LeftOut]) -> tuple[Any, ...]:
+    kept: dict[str, Any] = {}
+    again = [item.name for item in items if kept.setdefault(item.name, item) is not item]
+    why = f"another {kind} before it has this name"
+    found += [LeftOut(kind, one_line(name, 100), why) for name in again]
+    return tuple(kept.values())
+
+
 async def resources_of(client: Client) -> tuple[Resource, ...]:
     """List the resources. Raises the SDK's errors."""
     return tuple(await all_pages(client.list_resources, "resources", []))
@@ -75,21 +93,24 @@ async def _listed(
 
 
 async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[LeftOut]) -> list[Any]:
-    """The items of all pages, ``MAX_ITEMS`` at most, each name once. A list without an end is a finding."""
-    items: dict[str, Any] = {}
+    """The items of all pages, ``MAX_ITEMS`` at most. A list without an end is a finding."""
+    items: list[Any] = []
+    names: set[str] = set()
     seen: set[str] = set()
     cursor: str | None = None
     why = "it has too many pages"
     for _ in range(MAX_PAGES):
         page = await fetch(cursor=cursor)
-        before = len(items)
-        for item in getattr(page, key):
-            items.setdefault(str(getattr(item, "uri", None) or item.name), item)
+        listed = list(getattr(page, key))
+        own = {str(getattr(item, "uri", None) or item.name) for item in listed}
         # Many servers say by an empty cursor that there is no other page, and answer it with the first one.
-        is_again = cursor == "" and len(items) == before
+        is_again = cursor == "" and own <= names
+        if not is_again:
+            items += listed
+            names |= own
         cursor = page.next_cursor
         if cursor is None or is_again:
-            return list(items.values())
+            return items
         if cursor in seen:
             why = "its pages do not end: a cursor is repeated"
             break
@@ -97,4 +118,4 @@ async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[
             break
         seen.add(cursor)
     found.append(LeftOut("result", key, f"{why}; what came until then is used"))
-    return list(items.values())[:MAX_ITEMS]
+    return items[:MAX_ITEMS]

@@ -36,7 +36,6 @@ def usable_list(
     is_sound = refusal(method, version, {**result, key: [each.value for each in prepared]}) is None
     models = () if is_sound else item_models(method, version, key)
     schemas: dict[str, _Object] = {}
-    seen: set[str] = set()
     kept = []
     for label, item, output, notes in prepared:
         fit = fitted(models, item)
@@ -44,8 +43,6 @@ def usable_list(
             if fit.value is None:
                 raise _Unfit(fit.why)
             name = fit.value["name"]
-            if kind in ("tool", "prompt") and name in seen:
-                raise _Unfit(f"another {kind} before it has this name")
             if kind == "tool" and not has_handshake(version):
                 _check_headers(fit.value["inputSchema"])
         except _Unfit as unfit:
@@ -54,8 +51,7 @@ def usable_list(
         for part, why in (*notes, *fit.dropped.items()):
             findings.add(kind, label, why, part)
         if output is not None:
-            schemas[name] = output
-        seen.add(name)
+            schemas.setdefault(name, output)
         kept.append(fit.value)
     return {**result, key: kept, **_cursor(result, findings)}, schemas
 

@@ -3,9 +3,9 @@
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -16,15 +16,16 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, Implementation
+from mcp_types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
-from pallas import __version__
 from pallas.bounds import MAX_MESSAGE
 from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
-from pallas.downstreams.raw_streams import RawStreams, version_of
+from pallas.downstreams.http_requests import WatchedTransport, wrap_transports
+from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
 from pallas.downstreams.result_fit import LeftOut
+from pallas.downstreams.transports import Link
 from pallas.downstreams.usable_lists import LISTS
 from pallas.downstreams.usable_results import UsableResult, usable_result
 from pallas.mcp_client import mcp_seam, stdio_seam
@@ -51,21 +52,21 @@ async def connected(
     afterwards.
 
     ``left_out`` gets what of its lists cannot be used. ``bearer`` is sent only if the server opted in. Has no
-    deadline: its owner cancels it, once. Raises
-    Fault (UPSTREAM, CONFIG) with one line that names the problem and the place to fix it.
+    deadline: its owner cancels it, once. Raises Fault (UPSTREAM, CONFIG) with one line that names the
+    problem and the place to fix it.
     """
     mcp_seam.install()
     stdio_seam.install()
     seen = _Seen(endpoint.config)
-    headers = endpoint.headers(bearer)
-    stack = AsyncExitStack()
+    found: list[LeftOut] = left_out if left_out is not None else []
+    way = _Way(endpoint, endpoint.headers(bearer), seen)
+    name = endpoint.config.name
+    opener = Opener(
+        name, way, Settings(mode=endpoint.mode), Callbacks(), _heard(found), Link(one_line(name, 80)), {}
+    )
     try:
-        async with stack:
-            transport = await _transport(endpoint, headers, seen, stack)
-            info = Implementation(name="pallas", version=__version__)
-            usable = _usable(transport, lambda: client, left_out if left_out is not None else [])
-            client = Client(usable, mode=endpoint.mode, client_info=info, cache=None)
-            yield await stack.enter_async_context(client)
+        async with opener.entered() as client:
+            yield client
     except Exception as error:
         # An exception in the block comes out in groups: of the client's tasks, of the transport's.
         for leaf in leaves_of(error):
@@ -77,14 +78,11 @@ async def connected(
         seen.close()
 
 
-@asynccontextmanager
-async def _usable(
-    transport: Any, client: Callable[[], Client], left_out: list[LeftOut]
-) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of a transport; what a server says wrong costs the thing that it is about."""
+def _heard(left_out: list[LeftOut]) -> Heard:
+    """Make results usable; what a server says wrong costs the thing that it is about."""
 
-    def read(method: str, result: Any) -> UsableResult:
-        made = usable_result(method, result, version_of(client()))
+    def read(method: str, result: Any, version: str | None) -> UsableResult:
+        made = usable_result(method, result, version)
         if method in LISTS:
             left_out.extend(made.findings)
         if made.result is None or not made.output_schemas:
@@ -97,31 +95,57 @@ async def _usable(
         ]
         return replace(made, result={**made.result, "tools": tools})
 
-    async with transport as streams:
-        raw = RawStreams(streams, read=read, ended=lambda: None)
-        try:
-            yield raw.incoming, raw.outgoing
-        finally:
-            raw.close()
+    async def nothing(message: Any) -> None: ...
+
+    return Heard(read, nothing, lambda client: None)
 
 
-async def _transport(
-    endpoint: ServerEndpoint, headers: dict[str, str], seen: "_Seen", stack: AsyncExitStack
-) -> Any:
-    config = endpoint.config
-    if config.transport == "stdio":
-        program, *arguments = config.command
-        parameters = StdioServerParameters(
-            command=program, args=arguments, env=program_environment(endpoint.env), cwd=endpoint.cwd
-        )
-        return stdio_seam.guarded(config.name, stdio_client(parameters, errlog=seen.stderr()))
-    if config.transport == "sse":
-        return sse_client(config.url, headers)
-    # A small compressed answer must not expand to a large one.
-    plain = {**headers, "Accept-Encoding": "identity"}
-    http = await stack.enter_async_context(_client(plain, endpoint.certificate))
-    http.event_hooks["response"].append(seen.answer)
-    return streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How the server is reached, for one connection; ``seen`` explains its failure."""
+
+    endpoint: ServerEndpoint
+    headers: dict[str, str]
+    seen: "_Seen"
+
+    writes_record = True  # no run is recorded here
+
+    @property
+    def key(self) -> str:
+        """The name of the server."""
+        return self.endpoint.config.name
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the server is a program."""
+        return self.endpoint.config.transport == "stdio"
+
+    @asynccontextmanager
+    async def open(self, link: Link) -> AsyncIterator[Any]:
+        """Open the streams."""
+        config = self.endpoint.config
+        async with AsyncExitStack() as stack:
+            if config.transport == "stdio":
+                program, *arguments = config.command
+                parameters = StdioServerParameters(
+                    command=program,
+                    args=arguments,
+                    env=program_environment(self.endpoint.env),
+                    cwd=self.endpoint.cwd,
+                )
+                started = stdio_client(parameters, errlog=self.seen.stderr())
+                yield await stack.enter_async_context(stdio_seam.guarded(config.name, started))
+                return
+            if config.transport == "sse":
+                yield await stack.enter_async_context(sse_client(config.url, self.headers))
+                return
+            # A small compressed answer must not expand to a large one.
+            plain = {**self.headers, "Accept-Encoding": "identity"}
+            http = await stack.enter_async_context(_client(plain, self.endpoint.certificate))
+            wrap_transports(http, lambda transport: WatchedTransport(transport, lambda: False))
+            http.event_hooks["response"].append(self.seen.answer)
+            transport = streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
+            yield await stack.enter_async_context(transport)
 
 
 def _client(headers: dict[str, str], certificate: Path | None) -> httpx2.AsyncClient:

@@ -36,7 +36,7 @@ from mcp_types import (
 )
 
 from pallas.downstreams.connection import Connection
-from pallas.downstreams.offer import Offer, resources_of
+from pallas.downstreams.offer import Offer, each_name_once, resources_of
 from pallas.safe_text import one_line
 from pallas.tools_lock.tool_gate import ToolGate
 
@@ -424,8 +424,9 @@ class Downstreams:
     async def _heard(self, server: str, offer: Offer) -> Offer:
         """Note what a server lists; return what of it passes."""
         if self._listed is not None:
-            self._listed.note(server, offer)
-        return await self._screen.offer(server, offer)
+            self._listed.note(server, each_name_once(offer))
+        # The lock sees all of several tools of one name: the server chooses which of them is meant.
+        return each_name_once(await self._screen.offer(server, offer))
 
     def _asked(self, server: str | None) -> list[str]:
         """The servers that a question for all or one of them is about."""
