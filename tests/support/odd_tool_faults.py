@@ -217,7 +217,7 @@ def _other_lists(server: OddServer, rng: Random) -> str:
         "dies": "breaks",
     }[how]
     if how != "dies":  # else it does not announce what it dies of
-        server.remark = "|".join(name.removesuffix("s") for name in names)
+        server.remark = "prompt" if "prompts" in names else ""  # an agent lists resources when it needs one
         server.announce(**{name: {} for name in names})
     methods = [f"{name}/list" for name in names]
     if "resources" in names:

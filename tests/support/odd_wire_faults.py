@@ -44,7 +44,7 @@ def _more_versions(server: OddServer, rng: Random) -> str:
 @WIRE_FAULTS.kind("unknown-version", excludes=WHOLE)
 def _unknown_version(server: OddServer, rng: Random) -> str:
     version = rng.choice(["2031-01-01", "1.0", "draft"])
-    server.why = f"version|{version}"
+    server.why = f"version|{version}|Method not found"  # to the handshake that is tried then
     if server.transport == "http-modern":
         server.hello["supportedVersions"] = [version]
     else:
@@ -101,7 +101,7 @@ def _media_type(server: OddServer, rng: Random) -> str:
 @WIRE_FAULTS.kind("wrong-media-type", on=HTTP, excludes=WHOLE)
 def _wrong_media_type(server: OddServer, rng: Random) -> str:
     server.wire["media_type"] = rng.choice(["text/plain", "text/html; charset=utf-8", ""])
-    server.why = "content.?type|media type|text/"
+    server.why = "content.?type|media type|text/|JSON"  # it is read as JSON
     return str(server.wire["media_type"]) or "none"
 
 

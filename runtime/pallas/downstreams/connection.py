@@ -323,15 +323,18 @@ class Connection:
                     return
                 if self._is_outdated:
                     self._is_outdated = False
-                    with suppress(Exception):  # a lost connection shows at the next call
-                        await self.list_again(REOPEN_SECONDS)
-                        self._watch.changed()
+                    await self._list_and_tell()
                     await asyncio.sleep(PAUSE_SECONDS)
                     wake.set()
         finally:
             for helper in helpers:
                 helper.cancel()
             await asyncio.wait(helpers, timeout=_LEAVE_SECONDS)
+
+    async def _list_and_tell(self) -> None:
+        with suppress(Exception):  # a lost connection shows at the next call
+            await self.list_again(REOPEN_SECONDS)
+            self._watch.changed()
 
     async def _listen(self, client: Client) -> None:
         """Hear of changed lists in the modern era, where a server tells those that subscribe only."""
@@ -347,7 +350,7 @@ class Connection:
                     prompts_list_changed=prompts,
                     resources_list_changed=resources,
                 ) as subscription:
-                    self._outdate()  # what has changed before it began was not told
+                    await self._list_and_tell()  # what has changed before it began was not told
                     async for _ in subscription:
                         self._outdate()
             except MCPError as error:
