@@ -6,18 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import fast_agent.mcp.client_gateway as gateway
-import httpx2
 import pytest
-from fast_agent.config import MCPServerSettings
-from fast_agent.mcp import oauth_client
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from support.fake_downstreams import FakeDownstream, serving
 from support.live import ERAS, agent_module, client, running, write_project
 
-from pallas.executors.fastagent import auth_seam
-from pallas.mcp_client import library_hooks
 from pallas.model import AgentState
 
 CARD = """---
@@ -137,18 +131,3 @@ async def test_a_server_with_a_credential_of_its_own_starts_no_flow_either(tmp_p
         async with running(root) as fleet, client(fleet, "desk") as desk:
             await desk.call_tool("send_message", {"message": "hello"})
         assert set_up.asked == []
-
-
-@pytest.mark.parametrize("owner", [gateway, oauth_client])
-def test_nothing_builds_an_oauth_provider(owner: Any) -> None:
-    # The contract with fast-agent: with these two in our hands nothing else makes one.
-    for hook in (*auth_seam.NO_OAUTH, *auth_seam.NO_OAUTH):
-        library_hooks.install(hook)
-    assert sum("oauth.off" in name for name in library_hooks.installed(owner, "build_oauth_provider")) == 1
-    settings = MCPServerSettings(name="x", url="http://127.0.0.1:9/mcp", transport="http")
-    assert owner.build_oauth_provider(settings) is None
-    prepared = gateway._prepare_headers_and_auth(settings, trigger_oauth=True, oauth_mode="force")
-    assert (
-        not isinstance(prepared.oauth_provider, httpx2.Auth)
-        or "OAuth" not in type(prepared.oauth_provider).__name__
-    )

@@ -244,6 +244,8 @@ class _Read(PassingStream):
             except anyio.EndOfStream:
                 if (last := self._guard.last_words()) is None:
                     self._guard.end()
+                    # Who hears of the end is told how it came about.
+                    await self._guard.close()
                     raise
                 return last
             if isinstance(item, _Garbage):

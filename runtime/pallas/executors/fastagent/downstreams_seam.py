@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS: Final = 20.0
 """How long a new instance waits for its servers."""
 _SEPARATOR: Final = "__"
+_PLACE: Final = "{{serverInstructions}}"
 
 
 @dataclass(slots=True)
@@ -102,6 +103,12 @@ def downstreams_of(agent: Any) -> "Downstreams | None":
     """Return the servers of an agent; None if it is of a kind that has none."""
     found = getattr(agent, "_aggregator", None)
     return found if isinstance(found, Downstreams) else None
+
+
+async def instruct(agent: Any) -> None:
+    """Fill the connected servers' instructions into an instruction that has a placeholder for them."""
+    if _PLACE in (getattr(agent, "_instruction_template", None) or ""):
+        await agent._apply_instruction_templates()
 
 
 def filter_once(agent: Any) -> None:

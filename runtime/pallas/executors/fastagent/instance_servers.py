@@ -17,7 +17,7 @@ from pallas.telemetry.trace_context import bind_agent, outside_of_runs
 from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, ExecutorTurn
-from .downstreams_seam import Downstreams, downstreams_of
+from .downstreams_seam import Downstreams, downstreams_of, instruct
 from .fastagent_faults import refused_fault, without_options
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ RETRY_SECONDS: Final = 120.0
 # Seconds between two looks at whether all servers are still connected, also while nobody asks anything.
 LOOK_SECONDS: Final = 5.0
 _PAUSE: Final = 1.0
-_PLACE: Final = "{{serverInstructions}}"
 _LONGEST_PAUSE: Final = 15.0
 _REFUSED: Final[Mapping[CredentialSource, str]] = {
     "forwarded": "refused the caller's bearer (HTTP {status})",
@@ -177,7 +176,7 @@ class Servers:
         ):  # between two runs: the instruction must not change in the middle of one
             self._unsaid = frozenset(missing)
             for agent in self._agents:
-                await _instruct(agent)
+                await instruct(agent)
         return missing
 
     async def _follow_lock(self) -> bool:
@@ -369,12 +368,6 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Miss
     if reason := end_of(error):
         return Missing(reason, ended=True, detail=reason, error=error)
     return Missing("cannot be reached", detail=detail, error=error)
-
-
-async def _instruct(agent: Any) -> None:
-    """Fill the connected servers' instructions into an instruction that has a placeholder for them."""
-    if _PLACE in (getattr(agent, "_instruction_template", None) or ""):
-        await agent._apply_instruction_templates()
 
 
 def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
