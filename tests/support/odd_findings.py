@@ -29,7 +29,7 @@ class Seen:
     problem: str
     """Why the run failed, or what the model refused; empty if neither."""
     missing: Mapping[str, str]
-    """Servers that the answer says are missing."""
+    """Servers that the answer says are missing, with the reason."""
     status: HealthStatus
     reach: ProbeResult
     words: str
@@ -92,6 +92,8 @@ def _health_findings(
             yield f"no tool can be used, but {health}"
         if not re.search(server.why or r"\w{3}", _NO_REASON.sub("", seen.words), re.IGNORECASE):
             yield f"no tool can be used, and nothing says why ({server.why}): {health}"
+        if _NO_REASON.search(seen.missing.get(server.name, "")):  # all of them answer something
+            yield f"an answer says what is not so: {dict(seen.missing)}"
         return
     if seen.reach is not ProbeResult.OK:
         yield f"tools are called, but {health}"
