@@ -9,6 +9,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -121,6 +122,28 @@ async def test_calls_in_flight_end_with_an_error_when_their_server_is_killed_and
         after = await all_callers.call()
         assert [each for each in after if not each.is_answered] == []
         assert all_callers.executed_once([*calls.result(), *after])
+
+
+@pytest.mark.slow
+@of("stdio-modern", "http-typescript")
+async def test_an_agent_in_a_process_of_its_own_loses_and_regains_its_server_in_the_same_way(
+    tmp_path: Path, forked_children: None, kind: Kind
+) -> None:
+    server = CountedServer("shop", kind, tmp_path / "server")
+    try:
+        await server.start()
+        root = counted_project(tmp_path / "p", [server], callers=CALLERS + 1, isolation="process")
+        async with running(root) as fleet, calling(fleet, server) as all_callers:
+            async with all_callers.in_flight() as calls:
+                await server.kill()
+            assert [each for each in calls.result() if not each.is_error] == []
+            await server.start()
+            after = await all_callers.call()
+            assert [each for each in after if not each.is_answered] == []
+            assert all_callers.executed_once([*calls.result(), *after])
+        await until(lambda: server.is_http or not server.alive)
+    finally:
+        server.end()
 
 
 @pytest.mark.slow

@@ -42,7 +42,8 @@ MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = "2025-11-25"
 PROGRAM: Final = str(Path(__file__).with_name("counting_server.py"))
 TOOLS: Final = ["count", "wait"]
-_FAILURE: Final = re.compile(r"fail|error|not available|cannot|could not|closed|lost|ended", re.IGNORECASE)
+_DONE: Final = re.compile(r"success|completed|no content|\bok\b|\bdone\b", re.IGNORECASE)
+"""What says nothing of a failure."""
 _numbers = itertools.count(1)
 
 
@@ -182,13 +183,15 @@ class CountedServer:
         await until(lambda: Counter(each["pid"] for each in self.events(event)) >= wanted)
 
 
-def counted_project(root: Path, servers: Iterable[CountedServer], *, callers: int = 1, **more: Any) -> Path:
+def counted_project(
+    root: Path, servers: Iterable[CountedServer], *, callers: int = 1, isolation: str = "none", **more: Any
+) -> Path:
     """A project with an agent for each server, of its name, that answers so many callers at a time."""
     found = list(servers)
     return write_project(
         root,
         {each.name: agent_module(each.name, (each.name,)) for each in found},
-        keys={each.name: {"max_instances": callers} for each in found},
+        keys={each.name: {"max_instances": callers, "isolation": isolation} for each in found},
         config={"mcp": {"servers": {each.name: each.entry for each in found}}},
         **more,
     )
@@ -210,7 +213,7 @@ class Call:
     @property
     def is_error(self) -> bool:
         """Whether it says that it failed, and not nothing, or something that reads as if it were done."""
-        return not self.is_answered and _FAILURE.search(self.text) is not None
+        return bool(not self.is_answered and self.text.strip() and not _DONE.search(self.text))
 
 
 @dataclass
