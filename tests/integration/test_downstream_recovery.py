@@ -170,7 +170,11 @@ async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
     server = servers[kind]
     async with calling(fleet, server) as all_callers:
         await server.kill(signal.SIGTERM)
-        await server.start()
+        if server.is_http:
+            await server.start()
+        else:  # what is written to a pipe before its end is read fails
+            at_once = await all_callers.call()
+            assert [each for each in at_once if not (each.is_answered or each.is_error)] == []
         after = await all_callers.call()
         assert [each for each in after if not each.is_answered] == []
         assert all_callers.executed_once(after)

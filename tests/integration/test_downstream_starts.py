@@ -51,8 +51,9 @@ async def test_a_stdio_server_that_takes_only_initialize_first_is_reached_and_it
             await answered(one)
             # One process for the opening of 2026-07-28, which it does not survive, and one for the handshake.
             assert len(server.started) <= (1 if first == "answer" else 2)
-            await server.kill()
             before = set(server.started)
+            await server.kill()
+            await server.start()
             assert [each for each in await one.call() if not each.is_answered] == []
             (again,) = set(server.started) - before
             if first != "answer":

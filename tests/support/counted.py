@@ -59,6 +59,7 @@ class CountedServer:
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
+    _killed: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
@@ -131,10 +132,16 @@ class CountedServer:
         (self.folder / name).unlink(missing_ok=True)
 
     async def start(self) -> None:
-        """Start it if it is one over HTTP, and wait until it listens."""
+        """Start it if it is one over HTTP, and wait until it listens.
+
+        A stdio server that was killed is started again by the fleet, also while there are no calls: wait
+        until it is.
+        """
         if self.is_http and self._process is None:
             pid = self._spawn()
             await until(lambda: self.events("listening", pid=pid))
+        elif self._killed and not self.is_http:
+            await until(lambda: {*self.alive} - self._killed)
 
     def _spawn(self) -> int:
         self._process = subprocess.Popen([sys.executable, PROGRAM, str(self.folder)])
@@ -148,6 +155,7 @@ class CountedServer:
             await asyncio.to_thread(self._process.wait, 60)
             self._process = None
         await until(lambda: all(map(gone, found)))
+        self._killed.update(found)
 
     def end(self) -> None:
         """Kill all of its processes that run, at the end of a test that does not wait."""
