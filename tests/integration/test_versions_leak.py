@@ -15,12 +15,13 @@ import pytest
 import yaml
 from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from support.live import ECHO, agent_module, ask, client, running, write_project
 from support.pallas_process import below
 from support.ports import free_ports
 from support.waiting import until
 
+from pallas.downstreams.connection import Connection
+from pallas.executors.fastagent.downstreams_seam import Downstreams
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.read_files import Reads
 from pallas.fleet.fleet import Fleet
@@ -28,7 +29,7 @@ from pallas.fleet.reload.agent_version import AgentVersion
 from pallas.model import Reloaded
 
 # So many of each kind of object may be alive: the version that answers, the parked one, the other agent's.
-LIVING = (FastAgent, AgentHarness, FastAgentExecutor, AgentVersion, Reads, MCPAggregator)
+LIVING = (FastAgent, AgentHarness, FastAgentExecutor, AgentVersion, Reads, Downstreams, Connection)
 
 
 Level = dict[str, int]
