@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcp import MCPError
+
 from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.downstreams.connection import Connection
+from pallas.downstreams.opening import is_closed
 from pallas.mcp_client.stdio_seam import end_of, how_it_ended
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
@@ -367,6 +370,8 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Miss
         return Missing("does not answer", hangs=True, detail=detail, error=error)
     if reason := end_of(error):
         return Missing(reason, ended=True, detail=reason, error=error)
+    if isinstance(error, MCPError) and not is_closed(error):
+        return Missing("answers with an error", detail=detail, error=error)
     return Missing("cannot be reached", detail=detail, error=error)
 
 
