@@ -18,13 +18,11 @@ from support.counted import (
     KINDS,
     MODERN,
     TOOLS,
-    Call,
-    Callers,
     CountedServer,
     Kind,
-    callers,
     counted_project,
 )
+from support.counted_calls import Call, Callers, callers
 from support.live import HeardEvents, all_ready, running
 from support.waiting import poll, until
 

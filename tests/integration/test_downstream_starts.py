@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.counted import Callers, CountedServer, Kind, callers, counted_project
+from support.counted import CountedServer, Kind, counted_project
+from support.counted_calls import Callers, callers
 from support.live import running
 from support.served import Served, served, text_of
 from support.waiting import poll, until
