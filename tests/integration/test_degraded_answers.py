@@ -257,7 +257,7 @@ async def test_a_server_that_cannot_list_its_tools_is_missing_until_it_can(tmp_p
         async with running(project(tmp_path, (left, right))) as fleet, client(fleet, "one") as one:
             text, missing = await answer_and_missing(one, tool_call("left__say", text="x"))
             assert "left:x" in text
-            assert missing == {"right": "cannot be reached"}
+            assert missing == {"right": "answers with an error"}
             right.lists = True
             await answer_with(one, "right")
 

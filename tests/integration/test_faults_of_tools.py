@@ -82,16 +82,19 @@ async def break_(server: Outage, what: FaultKind) -> None:
 
 async def outcome(fleet: Fleet, name: str, era: str, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     """All that is said of a call that fails, without the name of the server."""
-    since = fleet.hub.since(0, 100_000).events[-1].seq
+
+    def last_call() -> Any:
+        (shown,) = (each for each in fleet.snapshot().agents[0].downstreams if each.name == name)
+        return shown.last_call
+
+    since, before = fleet.hub.since(0, 100_000).events[-1].seq, last_call()
     caplog.clear()
     with caplog.at_level(logging.WARNING, "pallas"):
         async with client(fleet, "one", era=era) as one:
             answer = await ask(one, calls(name))
     await until(lambda: any(isinstance(each, RunFinished) for each in fleet.hub.since(since).events))
     events = fleet.hub.since(since).events
-    (shown,) = (each for each in fleet.snapshot().agents[0].downstreams if each.name == name)
-    call = shown.last_call
-    assert call is not None
+    call = await until(lambda: (found := last_call()) is not before and found)
     found = {
         "answer": answer,
         "tools": [(each.phase, each.error) for each in events if isinstance(each, ToolEvent)],

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from support import pallas_process
 from support.live import MODERN_FIRST, agent_module, ask, client, running
 from support.offline import model_record, offline_project
+from support.processes import below
 from support.recording import Recorder, recording
 from support.waiting import until
 
@@ -419,8 +420,7 @@ async def test_twenty_runs_at_once_stay_apart(place: Place, era: str) -> None:
 
 async def test_a_conversation_has_its_own_connection_and_takes_it_along_when_it_ends(place: Place) -> None:
     def counters() -> int:
-        children = pallas_process.below()
-        return sum("counter_server.py" in " ".join(each.cmdline()) for each in children if each.is_running())
+        return len(below(os.getpid(), "counter_server.py"))
 
     async with client(place.fleet, "owner") as caller:
         first = [await ask(caller, "count on", conversation_id="own-a") for _ in range(2)]
