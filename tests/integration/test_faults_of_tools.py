@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from support.waiting import poll, until
 from pallas.executors.faults import fault_injection
 from pallas.executors.faults.fault_injection import FaultInjection
 from pallas.fleet.fleet import Fleet
-from pallas.model import AuthHop, RunFinished, ToolEvent
+from pallas.model import AuthHop, Downstream, RunFinished, ToolEvent
 from pallas.model.fault_rules import FaultKind, FaultPlan, FaultRule
 
 FAULTS: tuple[FaultKind, ...] = ("401", "429", "500", "dropped", "garbage", "cut")
@@ -80,11 +80,16 @@ async def break_(server: Outage, what: FaultKind) -> None:
     server.answer = {"garbage": garbage, "cut": cut}.get(what)
 
 
+def downstreams_of(fleet: Fleet) -> Sequence[Downstream]:
+    """As the fleet shows them."""
+    return fleet.snapshot().agents[0].downstreams
+
+
 async def outcome(fleet: Fleet, name: str, era: str, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     """All that is said of a call that fails, without the name of the server."""
 
     def last_call() -> Any:
-        (shown,) = (each for each in fleet.snapshot().agents[0].downstreams if each.name == name)
+        (shown,) = (each for each in downstreams_of(fleet) if each.name == name)
         return shown.last_call
 
     since, before = fleet.hub.since(0, 100_000).events[-1].seq, last_call()
@@ -115,6 +120,15 @@ async def test_a_fault_of_a_server_over_http_shows_as_the_real_one(
     fleet: Fleet, servers: list[Outage], what: FaultKind, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     alpha, bravo = servers
+    async with client(fleet, "one", era=era) as one:  # what failed before is over for both
+        for server in servers:
+            await ask(one, calls(server.name))
+    names = {server.name for server in servers}
+    await until(
+        lambda: all(
+            each.last_call and each.last_call.ok for each in downstreams_of(fleet) if each.name in names
+        )
+    )
     await break_(alpha, what)
     try:
         real = await outcome(fleet, alpha.name, era, caplog)
