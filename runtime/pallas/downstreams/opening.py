@@ -37,7 +37,8 @@ class Callbacks:
 class Settings:
     """``mode`` is ``auto``, ``legacy`` or a modern version. ``ping_seconds`` is 0 for no pings.
 
-    ``repeats``: a call that was not run because its session was lost is made once more.
+    ``repeats``: a call that was not run because its session was lost is made once more. ``discovers``: also a
+    server whose modern version is given is asked what it offers.
     """
 
     mode: str = "auto"
@@ -45,6 +46,7 @@ class Settings:
     ping_seconds: float = 30.0
     missed_pings: int = 3
     repeats: bool = True
+    discovers: bool = True
     implementation: Implementation = field(
         default_factory=lambda: Implementation(name="pallas", version=__version__)
     )
@@ -156,7 +158,8 @@ class Opener:
             cache=None,
         )
         await stack.enter_async_context(client)
-        if mode in MODERN_PROTOCOL_VERSIONS:  # the SDK asks for nothing where it is told the version
+        if mode in MODERN_PROTOCOL_VERSIONS and self._settings.discovers:
+            # The SDK asks for nothing where it is told the version.
             found = await client.session.send_discover(mode)
             client.session.adopt(DiscoverResult.model_validate(found))
         raw[0].stop_discovering()

@@ -1,6 +1,7 @@
 """How a server is reached: a program's pipes, Streamable HTTP, or server-sent events."""
 
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -84,13 +85,19 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A server over Streamable HTTP. ``prepare`` gets the client before it is used."""
+    """A server over Streamable HTTP.
+
+    ``prepare`` gets the client before it is used. ``verify`` and ``trust_env``, whether the environment's
+    proxies are used, are as httpx2 takes them.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     auth: httpx2.Auth | None = field(default=None, repr=False)
     timeout: httpx2.Timeout = field(default_factory=lambda: TIMEOUT)
     prepare: Callable[[httpx2.AsyncClient], None] | None = None
+    verify: ssl.SSLContext | bool = True
+    trust_env: bool = True
 
     is_program = False
     writes_record = True
@@ -104,7 +111,11 @@ class Http:
     async def open(self, link: Link) -> AsyncIterator[Any]:
         """Make a client; the first request is the opening's."""
         async with httpx2.AsyncClient(
-            headers=dict(self.headers), auth=self.auth, timeout=self.timeout
+            headers=dict(self.headers),
+            auth=self.auth,
+            timeout=self.timeout,
+            verify=self.verify,
+            trust_env=self.trust_env,
         ) as client:
             if self.prepare is not None:
                 self.prepare(client)

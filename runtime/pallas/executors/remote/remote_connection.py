@@ -7,9 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pallas import __version__
 from pallas.access.bearer_lease import LeaseSlot, connecting
-from pallas.bounds import MAX_MESSAGE
 from pallas.mcp_client.server_questions import NO_RUN, ServerQuestions, declined
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
@@ -23,10 +21,9 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
+    from pallas.downstreams.transports import Http
     from pallas.executors.faults.fault_injection import FaultInjection, Send
 
-MAX_EVENT: Final = MAX_MESSAGE
-"""Bytes of one server-sent event: an answer with a long text is more than the client's default of 1 MiB."""
 CLOSE_TIMEOUT: Final = 2.0
 WRITE_TIMEOUT: Final = 30.0
 
@@ -177,40 +174,47 @@ class RemoteConnection:
         await self._end()
 
     async def _own(self, ready: asyncio.Future[None]) -> None:
-        import httpx2
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
-        from mcp_types import Implementation
-
-        from pallas.executors.faults.faulty_transport import make_faulty
+        from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
+        from pallas.downstreams.transports import Link
+        from pallas.downstreams.usable_results import usable_result
         from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
-        timeout_s = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
-        # A proxy of the environment is not meant for local addresses.
-        http_client = httpx2.AsyncClient(
-            timeout=timeout_s,
-            trust_env=not is_loopback(self._url),
-            verify=self._verify,
-            headers={**self._headers, "Accept-Encoding": "identity"},
-            auth=self.auth,
-            follow_redirects=False,
+
+        async def nothing(message: Any) -> None: ...
+
+        opener = Opener(
+            self.auth.name,
+            self._transport(),
+            # Each connection after the first one has the version that was found then.
+            Settings(mode=self._era, discovers=False),
+            Callbacks(elicitation=self._elicited),
+            Heard(usable_result, nothing, lambda client: None),
+            Link(one_line(self.auth.name, 80)),
+            {},
         )
-        make_faulty(http_client, self._inject)
-        async with (
-            http_client as http,
-            Client(
-                streamable_http_client(self._url, http_client=http, max_sse_event_size=MAX_EVENT),
-                mode=self._era,
-                client_info=Implementation(name="pallas", version=__version__),
-                elicitation_callback=self._elicited,
-                cache=None,
-            ) as client,
-        ):
+        async with opener.entered() as client:
             self.client = client
             if not ready.done():
                 ready.set_result(None)
             await self._stop.wait()
+
+    def _transport(self) -> "Http":
+        import httpx2
+
+        from pallas.downstreams.transports import Http
+        from pallas.executors.faults.faulty_transport import make_faulty
+
+        return Http(
+            self._url,
+            {**self._headers, "Accept-Encoding": "identity"},
+            self.auth,
+            httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout),
+            lambda client: make_faulty(client, self._inject),
+            self._verify,
+            # A proxy of the environment is not meant for local addresses.
+            trust_env=not is_loopback(self._url),
+        )
 
     async def _elicited(self, context: Any, params: Any) -> Any:
         """Answer a question that comes as a request, in the versions with a handshake."""
