@@ -40,9 +40,9 @@ async def test_a_chat_finds_its_run_again_when_its_fleet_was_killed_and_started_
         client = chat(first, era)
         asking = asyncio.create_task(tell_me(client, heard))
         await in_its_call(root)
+        await until(lambda: any("One moment." in line for line in heard))
         first.send(signal.SIGKILL)
         await until(lambda: LOOKING in heard)
-        assert any("One moment." in line for line in heard)
     with served(root) as again:
         await again.says("] running")
         await in_its_call(root, 2)

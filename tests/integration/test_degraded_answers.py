@@ -307,7 +307,6 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
             (server,) = below(os.getpid(), script.name)
             server.kill()
             await until(lambda: gone(server.pid))
-            await until(lambda: health(fleet).message == "Unreachable: echo")
 
         assert "echo:x" in (await answer_and_missing(one, call))[0]
         await end_server()
@@ -317,6 +316,7 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
         await until(lambda: health(fleet).status is HealthStatus.OK)
         script.write_text("raise SystemExit(1)")
         await end_server()
+        await until(lambda: health(fleet).message == "Unreachable: echo")
         assert await answer_and_missing(one, "hi") == ("hi", {"echo": "cannot be reached"})
         script.write_text(source)
         # It is tried again before each run.

@@ -16,6 +16,7 @@ from mcp import MCPError
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support.live import ERAS, agent_module, client, running, tool_call, write_project
 
+from pallas.downstreams.tool_names import ToolNames
 from pallas.surfaces.listener import Listener, bind
 from pallas.telemetry.log import close_logging, setup_logging
 
@@ -25,6 +26,12 @@ LOOK: Final = "look" + EVIL
 INJECT: Final = "put\r\nX-Injected:yes" + EVIL
 RAW: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 TOOLS: Final = (LOOK, INJECT, "tidy", "fail", "refuse", "there-is-none" + EVIL)
+
+
+def shown(tool: str) -> str:
+    """The name that models see: one in characters that providers take, if the server has the tool."""
+    names = ToolNames({"hostile": TOOLS[:-1]})
+    return names.shown("hostile", tool) if tool in TOOLS[:-1] else f"hostile__{tool}"
 
 
 @dataclass
@@ -112,7 +119,7 @@ async def test_nothing_of_a_hostile_downstream_drives_a_terminal_or_adds_a_heade
             )
             async with running(root) as fleet, client(fleet, "desk", era=era) as desk:
                 for tool in TOOLS:
-                    message = tool_call(f"hostile__{tool}")
+                    message = tool_call(shown(tool))
                     await desk.call_tool("send_message", {"message": message}, progress_callback=told)
                 health = await desk.call_tool("get_health", {})
                 events = [repr(event) for event in fleet.hub.since(0, 20_000).events]

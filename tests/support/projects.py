@@ -16,7 +16,17 @@ SAMPLE: Final = Path(__file__).resolve().parents[2] / "sample_project"
 # The range its files take their ports from; nothing else in them has five digits like these.
 _PORT: Final = re.compile(r"\b242\d\d\b")
 _PAUSE: Final = re.compile(r"^(delay|pace): .*$", re.MULTILINE)
-_NO_TOOLS: Final = f"{STDIO_SERVER}\n\nStdioServer('none').run()\n"
+_IDLE_SERVER: Final = f"""{STDIO_SERVER}
+
+def nothing() -> str:
+    "Do nothing."
+    return ""
+
+
+server = StdioServer("idle")
+server.add_tool(nothing)
+server.run()
+"""
 _SKIPPED: Final = ("__pycache__", ".fast-agent", ".env", "*.secrets.yaml")
 
 
@@ -25,7 +35,8 @@ def copy_sample(tmp_path: Path, *, hurry: bool = False, tools: bool = True) -> P
 
     A port is replaced by the same one in every file. What a developer keeps beside the project (keys, a
     real model's settings) is not copied. ``hurry`` takes the pauses out of its script.
-    Without ``tools`` its servers have none and start in a tenth of the time: they import no SDK.
+    Without ``tools`` its servers have one that does nothing, and start in a tenth of the time: they import no
+    SDK.
     """
     root = tmp_path / "sample_project"
     shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns(*_SKIPPED))
@@ -43,7 +54,7 @@ def copy_sample(tmp_path: Path, *, hurry: bool = False, tools: bool = True) -> P
 
 
 def _take_tools_away(root: Path) -> None:
-    """Put an empty server over stdio in place of each of its own, the one over HTTP too."""
+    """Put an idle server over stdio in place of each of its own, the one over HTTP too."""
     topology = yaml.safe_load((root / "agents.yaml").read_text("utf-8"))
     settings = yaml.safe_load((root / "fastagent.config.yaml").read_text("utf-8"))
     for name in topology.pop("servers"):
@@ -51,7 +62,7 @@ def _take_tools_away(root: Path) -> None:
     (root / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False), "utf-8")
     (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
     for server in (root / "servers").glob("*.py"):
-        server.write_text(_NO_TOOLS, "utf-8")
+        server.write_text(_IDLE_SERVER, "utf-8")
 
 
 def _text(path: Path) -> str | None:

@@ -82,7 +82,7 @@ def request(number: int, method: str = "tools/call", **params: Any) -> JSONRPCRe
     return JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params or None)
 
 
-def result(number: int, **value: Any) -> JSONRPCResponse:
+def answering(number: int, **value: Any) -> JSONRPCResponse:
     """An answer of the server."""
     return JSONRPCResponse(jsonrpc="2.0", id=number, result=value)
 
@@ -100,10 +100,10 @@ async def test_messages_pass_unchanged_and_those_of_a_run_are_recorded() -> None
             asked = await one.send(request(1, name="x"))
             note = await one.send(NOTE)
             for number in (2, 1):
-                await one.to_client.send(SessionMessage(result(number)))
+                await one.to_client.send(SessionMessage(answering(number)))
             await one.to_client.send(SessionMessage(NOTE))
             answers = [(await anext(one.raw.incoming)).message, (await one.raw.incoming.receive()).message]
-        assert answers == [result(2), result(1)]
+        assert answers == [answering(2), answering(1)]
         assert (await one.raw.incoming.receive()).message == NOTE
         assert [await one.from_client.receive() for _ in range(3)] == [other, asked, note]
         assert one.read == [("tools/list", {}), ("tools/call", {})]
@@ -118,7 +118,7 @@ async def test_a_transport_that_records_by_itself_is_not_recorded_twice() -> Non
     async with pair(recorded="") as one:
         with running(RunTrace("r", "one", CONTEXT, record.open("r"))):
             await one.send(request(1))
-        await one.answer(result(1))
+        await one.answer(answering(1))
     assert record.exchanges("r") == ()
 
 
@@ -134,11 +134,11 @@ async def test_a_request_without_an_answer_ends_its_record_with_the_connection()
 async def test_a_result_is_read_by_the_method_of_its_request() -> None:
     async with pair(lambda value: UsableResult({**value, "fit": True})) as one:
         await one.send(request(1, "tools/list"))
-        assert (await one.answer(result(1, tools=[]))).result == {"tools": [], "fit": True}
+        assert (await one.answer(answering(1, tools=[]))).result == {"tools": [], "fit": True}
         assert one.read == [("tools/list", {"tools": []})]
         # Of no request, and of one that has its answer: as it came.
-        assert (await one.answer(result(1, a=1))).result == {"a": 1}
-        assert (await one.answer(result(7, a=1))).result == {"a": 1}
+        assert (await one.answer(answering(1, a=1))).result == {"a": 1}
+        assert (await one.answer(answering(7, a=1))).result == {"a": 1}
         assert len(one.read) == 1
 
 
@@ -153,7 +153,7 @@ async def test_an_error_of_the_server_passes_and_is_the_end_of_its_request() -> 
 async def test_a_result_that_cannot_be_used_is_an_error_that_says_why() -> None:
     async with pair(lambda value: UsableResult(None, problem="it is a list, not an object")) as one:
         await one.send(request(1))
-        answer = await one.answer(result(1))
+        answer = await one.answer(answering(1))
         assert isinstance(answer, JSONRPCError)
         assert (answer.id, answer.error.code) == (1, INTERNAL_ERROR)
         assert answer.error.message == "the server's answer cannot be used: it is a list, not an object"
@@ -228,8 +228,8 @@ async def test_a_server_that_is_silent_has_no_such_method(monkeypatch: pytest.Mo
         assert (answer.id, answer.error.code) == (1, METHOD_NOT_FOUND)
         await one.send(request(2, "initialize"))
         # Its answer comes after all: of no request, so it is read as none.
-        assert (await one.answer(result(1, late=True))).result == {"late": True}
-        assert (await one.answer(result(2))).id == 2
+        assert (await one.answer(answering(1, late=True))).result == {"late": True}
+        assert (await one.answer(answering(2))).id == 2
         assert one.read == [("initialize", {})]
 
 
@@ -250,7 +250,7 @@ async def test_a_message_that_comes_at_the_time_of_the_silence_is_not_lost(
 
 async def test_an_answer_in_time_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with discovering(monkeypatch, 60) as one:
-        assert (await one.answer(result(1, supportedVersions=[]))).id == 1
+        assert (await one.answer(answering(1, supportedVersions=[]))).id == 1
         one.raw.stop_discovering()
         await one.to_client.send(SessionMessage(NOTE))
         assert (await one.raw.incoming.receive()).message == NOTE  # no second answer is made up

@@ -13,7 +13,9 @@ from typing import Any, Final
 from mcp import Client, MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     Tool,
@@ -57,6 +59,9 @@ _OPENING: Final = frozenset({"initialize", "server/discover"})
 _REFUSALS: Final = frozenset({401, 403})
 # The server read the request, so its session is there.
 _READ: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
+# A server of the other era answers with one of these to a request that names no session. -32000 is the
+# TypeScript SDK's.
+_OTHER_ERA: Final = frozenset({INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, -32000})
 
 
 class NotConnected(ConnectionError):
@@ -183,7 +188,7 @@ class Connection:
             except Exception as error:
                 if not self._lost_by(error, fate, client):
                     raise
-                is_unrun = can_repeat or fate.unsent or fate.no_session
+                is_unrun = can_repeat or fate.unsent or fate.no_session or fate.refused
                 if is_last or not (self._settings.repeats and is_unrun):
                     await self._open_soon()
                     raise
@@ -409,7 +414,8 @@ class Connection:
         """Whether a call failed because the connection is lost, which is left then."""
         if self.client is not client:  # another call found it first
             return True
-        if fate.no_session and not (isinstance(error, MCPError) and error.code in _READ):
+        code = error.code if isinstance(error, MCPError) else 0
+        if (fate.no_session and code not in _READ) or (fate.refused and code in _OTHER_ERA):
             self.lose(error, drains=True)
             return True
         if fate.unsent or fate.broken or is_closed(error):

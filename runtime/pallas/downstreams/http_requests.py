@@ -18,15 +18,15 @@ class CallFate:
     """What is known of the requests of one call.
 
     ``unsent``: no connection was made, so the server knows nothing of it. ``no_session``: the server refused
-    a request that named a session. ``broken``: the connection broke after the request was sent. Neither of
-    the first two is said once the server has ``accepted`` a request: it may have run the call. ``status``
-    is that of the last response, 0 without one.
+    a request that named a session; ``refused``: it refused one, with a session or not. ``broken``: the
+    connection broke after the request was sent. None of the first three is said once the server has
+    ``accepted`` a request: it may have run the call. ``status`` is that of the last response, 0 without one.
     """
 
-    __slots__ = ("accepted", "broken", "no_session", "status", "unsent")
+    __slots__ = ("accepted", "broken", "no_session", "refused", "status", "unsent")
 
     def __init__(self) -> None:
-        self.unsent = self.no_session = self.broken = self.accepted = False
+        self.unsent = self.no_session = self.refused = self.broken = self.accepted = False
         self.status = 0
 
     def failed(self, error: httpx2.TransportError) -> None:
@@ -38,9 +38,10 @@ class CallFate:
         """Note the head of a response."""
         self.status = response.status_code
         if response.is_success:
-            self.accepted, self.unsent, self.no_session = True, False, False
-        elif response.status_code in _NO_SESSION and _SESSION in request.headers:
-            self.no_session = not self.accepted
+            self.accepted, self.unsent, self.no_session, self.refused = True, False, False, False
+        elif response.status_code in _NO_SESSION and not self.accepted:
+            self.refused = True
+            self.no_session = _SESSION in request.headers
 
 
 call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)

@@ -1,6 +1,7 @@
 """What a server offers: all pages of its lists, and what of them could not be used."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ class Offer:
     left_out: tuple[LeftOut, ...] = ()
     announces_tools: bool = False
     """Whether the server says that it has tools."""
+    has_resources: bool = False
+    """Whether it has resources or templates; it is asked only if it has neither tools nor prompts."""
 
 
 async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
@@ -45,6 +48,10 @@ async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
         client.protocol_version,
         tuple(found),
         announces_tools=can.tools is not None,
+        has_resources=not tools
+        and not prompts
+        and can.resources is not None
+        and await _has_resources(client),
     )
 
 
@@ -74,6 +81,14 @@ async def resources_of(client: Client) -> tuple[Resource, ...]:
 async def templates_of(client: Client) -> tuple[ResourceTemplate, ...]:
     """List the templates of resources. Raises the SDK's errors."""
     return tuple(await all_pages(client.list_resource_templates, "resource_templates", []))
+
+
+async def _has_resources(client: Client) -> bool:
+    for listed in (resources_of, templates_of):
+        with suppress(MCPError):
+            if await listed(client):
+                return True
+    return False
 
 
 async def _listed(

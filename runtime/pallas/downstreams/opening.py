@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
 from mcp import Client, MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -109,7 +110,7 @@ class Opener:
                 if not is_ended:  # it may be another server by now
                     self._eras.pop(self._transport.key, None)
                 await stack.aclose()
-                if mode is modes[-1] or not is_ended:
+                if mode is modes[-1] or not (is_ended or self._is_refused(error)):
                     raise
         raise AssertionError("unreachable")
 
@@ -122,7 +123,8 @@ class Opener:
             # A program may end because it is asked for something that it does not know.
             return ("auto", "legacy") if self._transport.is_program else ("auto",)
         if known and self._failed_mode != known:
-            return (known,)
+            is_program = self._transport.is_program
+            return (known,) if is_program or known == "auto" else (known, "auto")
         return ("legacy" if self._failed_mode == "auto" else "auto",)
 
     async def _enter(self, stack: AsyncExitStack, mode: str) -> Client:
@@ -169,6 +171,13 @@ class Opener:
         """Whether a program ended, perhaps because it was asked for something that it does not know."""
         return self._transport.is_program and any(
             is_closed(each) and not stdio_seam.was_ended(each) for each in leaves_of(error)
+        )
+
+    def _is_refused(self, error: BaseException) -> bool:
+        """Whether a server over HTTP has answered, but not as one of the era that it was opened in."""
+        return not self._transport.is_program and any(
+            isinstance(each, httpx2.HTTPStatusError) or (isinstance(each, MCPError) and not is_closed(each))
+            for each in leaves_of(error)
         )
 
 

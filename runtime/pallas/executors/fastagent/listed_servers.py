@@ -68,8 +68,9 @@ def _problem(offer: Offer) -> str:
     whole = [each for each in offer.left_out if each.kind == "tool" and not each.part]
     if whole:
         return f"lists no tool that can be used: {named(_reasons(whole), len(whole))}"
-    # Many servers announce all kinds of things: one that has prompts need not have tools.
-    return "announces tools and lists none" if offer.announces_tools and not offer.prompts else ""
+    # Many servers announce all kinds of things: one that has prompts or resources need not have tools.
+    has_others = bool(offer.prompts) or offer.has_resources
+    return "announces tools and lists none" if offer.announces_tools and not has_others else ""
 
 
 def _reasons(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
