@@ -3,7 +3,7 @@
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
 from pallas.downstreams.http_requests import WatchedTransport, wrap_transports
 from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
-from pallas.downstreams.result_fit import LeftOut
+from pallas.downstreams.result_fit import LeftOut, known_version, refusal
 from pallas.downstreams.transports import Link
 from pallas.downstreams.usable_lists import LISTS
 from pallas.downstreams.usable_results import UsableResult, usable_result
@@ -87,17 +87,19 @@ def _heard(left_out: list[LeftOut]) -> Heard:
             left_out.extend(made.findings)
         if made.result is None or not made.output_schemas:
             return made
-        tools = [
-            {**each, "outputSchema": schema}
-            if (schema := made.output_schemas.get(each.get("name"))) is not None
-            else each
-            for each in made.result["tools"]
-        ]
-        return replace(made, result={**made.result, "tools": tools})
+        shown = {**made.result, "tools": [_whole(each, made.output_schemas) for each in made.result["tools"]]}
+        # A person sees the schemas that the protocol allows.
+        allowed = refusal(method, known_version(version), shown) is None
+        return replace(made, result=shown) if allowed else made
 
     async def nothing(message: Any) -> None: ...
 
     return Heard(read, nothing, lambda client: None)
+
+
+def _whole(tool: dict[str, Any], schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    schema = schemas.get(tool["name"])
+    return tool if schema is None else {**tool, "outputSchema": dict(schema)}
 
 
 @dataclass(frozen=True, slots=True)
