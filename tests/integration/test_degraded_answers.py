@@ -12,7 +12,7 @@ from mcp import Client
 from support.live import ECHO, ERAS, agent_module, client, running, tool_call, write_project
 from support.outages import Outage, answer_and_missing, outages
 from support.ports import free_ports
-from support.processes import below, gone
+from support.processes import below
 from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
@@ -285,7 +285,7 @@ async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, iso
 @pytest.mark.slow
 @ISOLATION
 async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_before_the_next(
-    tmp_path: Path, isolation: str
+    tmp_path: Path, isolation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # PI-12
     write_project(
@@ -305,8 +305,9 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
 
         async def end_server() -> None:
             (server,) = below(os.getpid(), script.name)
+            ends = caplog.text.count("killed by SIGKILL")
             server.kill()
-            await until(lambda: gone(server.pid))
+            await until(lambda: caplog.text.count("killed by SIGKILL") > ends)
 
         assert "echo:x" in (await answer_and_missing(one, call))[0]
         await end_server()

@@ -88,6 +88,23 @@ async def test_what_a_stdio_server_says_while_it_starts_is_seen_before_it_has_st
         await helping
 
 
+async def test_a_stdio_server_that_is_not_ready_yet_is_still_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas.executors.fastagent.downstreams_seam.CONNECT_SECONDS", 1)
+    with counted(tmp_path, "loading", "stdio-handshake", loads=1) as server:
+        root = counted_project(tmp_path / "p", [server])
+        async with running(root, pace=QUICK) as fleet, callers(fleet, server, 1) as one:
+            result = await one.clients[0].call_tool("send_message", {"message": "hi"})
+            assert "is still starting" in json.dumps(result.meta)
+            assert await told_health(one) == "degraded"
+            await until(lambda: "is still starting" in fleet.snapshot().agents[0].downstreams[0].detail)
+            server.open("ready")
+            await answered(one)
+            await until(lambda: health(fleet) is HealthStatus.OK)
+            assert len(server.started) == 1
+
+
 @pytest.mark.slow
 async def test_a_stdio_server_that_takes_long_to_start_is_started_once(tmp_path: Path) -> None:
     # Below `start_timeout`, which is 60 s, and above what an agent waits for at its own start.

@@ -144,6 +144,11 @@ class Connection:
         """Whether it is being opened now."""
         return self._opening is not None and not self._opening.done()
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it is opened for the first time now, and a program: that may be downloaded first."""
+        return self._transport.is_program and self.offer is None and self.is_opening
+
     async def open(self, seconds: float) -> None:
         """Open it, or wait for the opening that goes on, for ``seconds`` at most.
 

@@ -8,7 +8,7 @@ from time import time
 from typing import Final
 
 from pallas.config.models import DownstreamConfig
-from pallas.health.probe import CallRecord, Lack, Prober, health_of
+from pallas.health.probe import NOT_RUNNING, CallRecord, Lack, Prober, health_of
 from pallas.model import (
     AgentState,
     Downstream,
@@ -219,9 +219,10 @@ def _with_connection(downstream: Downstream, connection: ServerConnection | None
     if connection is None:
         return downstream
     is_ok = downstream.reach is ProbeResult.OK
+    found = "" if downstream.detail == NOT_RUNNING and connection.error else downstream.detail
     return replace(
         downstream,
         connection=connection,
-        detail=downstream.detail or (str(connection) if is_ok else connection.error),
+        detail=found or (str(connection) if is_ok else connection.error),
         problem=downstream.problem or (connection.problem if is_ok else ""),
     )

@@ -182,6 +182,11 @@ class Downstreams:
         connection = self._servers.found(server)
         return connection is not None and connection.is_open
 
+    def is_starting(self, server: str) -> bool:
+        """As ``Connection.is_starting``."""
+        connection = self._servers.found(server)
+        return connection is not None and connection.is_starting
+
     async def connect(self, server: str, seconds: float, *, is_new: bool = False) -> Exception | None:
         """As ``ServerSet.connect``."""
         return await self._servers.connect(server, seconds, is_new=is_new)

@@ -128,9 +128,9 @@ class Servers:
                 if name in self._unconfigured:
                     found[name] = Missing(self._unconfigured[name])
                 elif not downstreams.is_connected(name):
-                    found[name] = self._why.get(name) or Missing(
-                        "cannot be reached", detail=self._ends.get(name, "")
-                    )
+                    why = self._why.get(name) or Missing("cannot be reached", detail=self._ends.get(name, ""))
+                    is_starting = why.hangs and downstreams.is_starting(name)
+                    found[name] = Missing("is still starting", hangs=True) if is_starting else why
         return found
 
     def connections(self) -> Iterator[tuple[str, Connection]]:

@@ -7,7 +7,7 @@
 
 from .agent_health_record import CALL_SECONDS, Lack, health_of
 from .call_record import CallRecord
-from .prober import CACHE_SECONDS, Prober, certificates
+from .prober import CACHE_SECONDS, NOT_RUNNING, Prober, certificates
 from .server_probe import TIMEOUT, Eras, probe, probe_client
 from .steady_state import CONFIRMATIONS, Steady
 
@@ -15,6 +15,7 @@ __all__ = [
     "CACHE_SECONDS",
     "CALL_SECONDS",
     "CONFIRMATIONS",
+    "NOT_RUNNING",
     "TIMEOUT",
     "CallRecord",
     "Eras",

@@ -21,6 +21,8 @@ from .steady_state import Steady
 log = logging.getLogger(__name__)
 
 CACHE_SECONDS: Final = 10.0
+NOT_RUNNING: Final = "its program could not be started or ended"
+"""Of a downstream that agents could not connect, while its command can be executed."""
 # Seconds a caller waits beyond a round's own deadline, if even the round is held up.
 _LEEWAY: Final = 0.25
 # The part of a round's time that a connection has to answer.
@@ -185,8 +187,7 @@ class Prober:
     def _corrected(self, downstream: Downstream) -> Downstream:
         failed = downstream.name in self._problems and downstream.transport == "stdio"
         if failed and downstream.reach is ProbeResult.OK:
-            detail = "its program could not be started or ended"
-            return replace(downstream, reach=ProbeResult.UNREACHABLE, detail=detail)
+            return replace(downstream, reach=ProbeResult.UNREACHABLE, detail=NOT_RUNNING)
         return downstream
 
 
