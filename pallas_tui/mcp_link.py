@@ -3,22 +3,25 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from importlib import import_module
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pallas import __version__
+from pallas.downstreams.client_task import ClientTask, plain_opener
 from pallas.mcp_client import import_client
 from pallas.model import Fault, FaultType, ToolDetail
 from pallas.safe_text import one_line, sanitize
 
-from .mcp_faults import asks_for_credential, explain, is_closed, is_session_gone
+from .mcp_faults import asks_for_credential, explain, is_session_gone
 from .trust import trust_in
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
+
+    from pallas.downstreams.opening import Opener
 
 Era = Literal["auto", "modern", "legacy"]
 """How the protocol is negotiated: the newest first, the newest only, or the handshake of before 2026."""
@@ -28,13 +31,8 @@ Bearer = Callable[[], str]
 
 CONNECT_TIMEOUT: Final = 10.0
 READ_TIMEOUT: Final = 30 * 60.0
-CLOSE_TIMEOUT: Final = 2.0
 
-# An answer with pictures or a long text in one server-sent event: the default of 1 MiB is too small.
-_MAX_SSE_EVENT: Final = 16 * 1024 * 1024
 _MAX_TOOLS: Final = 500
-# An owner whose connection broke ends right after the call that it fails.
-_CAUSE_TIMEOUT: Final = 0.3
 
 
 class McpLink:
@@ -67,7 +65,7 @@ class McpLink:
     @property
     def is_open(self) -> bool:
         """Whether there is a connection now, as far as is known."""
-        return self._connection is not None and not self._connection.lost
+        return self._connection is not None and not self._connection.is_lost
 
     @property
     def protocol(self) -> str:
@@ -137,7 +135,7 @@ class McpLink:
                     await self.close()
                     continue
                 cause = connection.refusal or await connection.cause_of(error)
-                if connection.lost:
+                if connection.is_lost:
                     await self.close()
                 raise explain(cause, self.url, self._read_timeout) from error
         raise AssertionError("two attempts, each of which returns or raises")
@@ -150,7 +148,7 @@ class McpLink:
 
     async def _open(self) -> "_Connection":
         async with self._opening:
-            if self._connection is not None and self._connection.lost:
+            if self._connection is not None and self._connection.is_lost:
                 await self.close()
             if self._connection is None:
                 if self._bearer() and not self._plain_allowed and is_plain(self.url):
@@ -165,19 +163,20 @@ class McpLink:
             return self._connection
 
 
-class _Connection:
-    """An open MCP client and the task that owns it."""
-
-    client: "Client"
-    protocol: str = ""
+class _Connection(ClientTask):
+    """An MCP client of ``url``."""
 
     def __init__(self, url: str, era: Era, read_timeout: float, bearer: Bearer) -> None:
         self._url, self._era, self._read_timeout, self._bearer = url, era, read_timeout, bearer
         self.tools: tuple[ToolDetail, ...] | None = None
         self.promised: frozenset[tuple[str, str]] = frozenset()
-        self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._refused = 0
+        super().__init__(f"mcp {url}", self._make_opener)
+
+    @property
+    def protocol(self) -> str:
+        """The negotiated version of the protocol."""
+        return str(self.client.protocol_version or "")
 
     @property
     def refusal(self) -> Fault | None:
@@ -188,52 +187,16 @@ class _Connection:
             else None
         )
 
-    @property
-    def lost(self) -> bool:
-        """Whether the owner has ended, by itself or because it was told to."""
-        return self._task is None or self._task.done()
-
-    async def open(self, timeout: float) -> None:
+    async def _make_opener(self) -> "Opener":
         # Importing the client takes the better part of a second: never on the loop that draws.
-        await asyncio.to_thread(import_client)
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._url}")
-        try:
-            await asyncio.wait({self._task, ready}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if ready.done():
-                return
-            if self._task.done():
-                self._task.result()
-            raise TimeoutError
-        except BaseException:
-            await self._end()
-            raise
-        finally:
-            ready.cancel()
-
-    async def close(self) -> None:
-        self._stop.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
-        await self._end()
-
-    async def cause_of(self, error: Exception) -> BaseException:
-        """Why the owner ended, if that is what made the call fail."""
-        if self._task is None or not is_closed(error):
-            return error
-        await asyncio.wait({self._task}, timeout=_CAUSE_TIMEOUT)
-        if not self._task.done() or self._task.cancelled():
-            return error
-        return self._task.exception() or error
-
-    async def _own(self, ready: asyncio.Future[None]) -> None:
+        await asyncio.to_thread(_import_opening)
         import httpx2
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
         from mcp_types import Implementation
         from mcp_types.version import LATEST_MODERN_VERSION
 
         from pallas.bounds.bodies import accept_bounded_encodings, bound
+        from pallas.downstreams.opening import Settings
+        from pallas.downstreams.transports import Http
         from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
@@ -248,35 +211,28 @@ class _Connection:
             self._refused = response.status_code if response.status_code in (401, 403) else 0
             bound(response)
 
-        timeout = httpx2.Timeout(30.0, read=self._read_timeout + 60.0)
-        # A proxy of the environment is not meant for the agents of this machine.
-        async with (
-            httpx2.AsyncClient(
-                timeout=timeout,
-                trust_env=not _is_loopback(self._url),
-                verify=trust_in(self._url),
-                follow_redirects=False,
-                event_hooks={"request": [lend], "response": [note]},
-            ) as http,
-            Client(
-                streamable_http_client(self._url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT),
-                mode=LATEST_MODERN_VERSION if self._era == "modern" else self._era,
-                client_info=Implementation(name="pallas-workbench", version=__version__),
-            ) as client,
-        ):
-            self.client = client
-            self.protocol = str(client.protocol_version or "")
-            if not ready.done():
-                ready.set_result(None)
-            await self._stop.wait()
+        def prepare(client: httpx2.AsyncClient) -> None:
+            client.event_hooks = {"request": [lend], "response": [note]}
 
-    async def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(Exception, asyncio.CancelledError):
-                await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
-            if self._task.done() and not self._task.cancelled():
-                self._task.exception()  # looked at: nothing to report at exit
+        transport = Http(
+            self._url,
+            timeout=httpx2.Timeout(30.0, read=self._read_timeout + 60.0),
+            prepare=prepare,
+            verify=trust_in(self._url),
+            # A proxy of the environment is not meant for the agents of this machine.
+            trust_env=not _is_loopback(self._url),
+        )
+        settings = Settings(
+            mode=LATEST_MODERN_VERSION if self._era == "modern" else self._era,
+            implementation=Implementation(name="pallas-workbench", version=__version__),
+            discovers=False,
+        )
+        return plain_opener(self._url, transport, settings)
+
+
+def _import_opening() -> None:
+    import_client()
+    import_module("pallas.downstreams.opening")
 
 
 async def _tools(

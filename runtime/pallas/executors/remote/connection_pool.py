@@ -36,7 +36,9 @@ class ConnectionPool:
             if connection.key != key or key.once:
                 continue
             self._idle.remove(each)
-            if connection.lost or (sent_messages is not None and connection.sent_messages != sent_messages):
+            if connection.is_lost or (
+                sent_messages is not None and connection.sent_messages != sent_messages
+            ):
                 self._end(connection)
                 continue
             self._lent.add(connection)
@@ -50,7 +52,7 @@ class ConnectionPool:
         if connection not in self._lent:
             return  # the pool was emptied in the meantime
         self._lent.discard(connection)
-        if not reusable or connection.lost or not connection.used or connection.key.once:
+        if not reusable or connection.is_lost or not connection.was_opened or connection.key.once:
             self._end(connection)
             return
         self._idle.append((connection, monotonic()))
@@ -90,7 +92,7 @@ class ConnectionPool:
             await asyncio.wait(late, timeout=1.0)
 
     def _end(self, connection: RemoteConnection) -> None:
-        if not connection.used:
+        if not connection.was_opened:
             return
         task = asyncio.create_task(connection.close())
         self._ending.add(task)

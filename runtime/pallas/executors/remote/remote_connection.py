@@ -2,12 +2,12 @@
 
 import asyncio
 import ssl
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pallas.access.bearer_lease import LeaseSlot, connecting
+from pallas.downstreams.client_task import ClientTask, plain_opener
 from pallas.mcp_client.server_questions import NO_RUN, ServerQuestions, declined
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from httpx2 import Request, Response
-    from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
+    from pallas.downstreams.opening import Opener
     from pallas.downstreams.transports import Http
     from pallas.executors.faults.fault_injection import FaultInjection, Send
 
-CLOSE_TIMEOUT: Final = 2.0
 WRITE_TIMEOUT: Final = 30.0
 
-# The owner task of a broken connection ends right after the failed call.
-_CAUSE_TIMEOUT: Final = 0.5
-_MAX_PAGES: Final = 20
 _MAX_ROUNDS: Final = 100
 _AGAIN_S: Final = 0.25
 
@@ -46,14 +42,12 @@ class ConnectionKey(NamedTuple):
     once: bool = False
 
 
-class RemoteConnection:
-    """An MCP client of ``url`` and the task that owns it.
+class RemoteConnection(ClientTask):
+    """A connection to ``url``.
 
     ``era`` is ``auto``, ``legacy`` or a version of the newer protocol. ``sent_messages`` is how many messages
     of its conversation the session behind it knows; 0 if it knows none.
     """
-
-    client: "Client"
 
     def __init__(
         self,
@@ -73,56 +67,24 @@ class RemoteConnection:
         self._url, self._era, self._headers = url, era, headers
         self._verify, self._read_timeout = verify, read_timeout
         self._questions: ServerQuestions | None = None  # of the run that calls
-        self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def lost(self) -> bool:
-        """Whether it was open and is no longer."""
-        return self._task is not None and self._task.done()
-
-    @property
-    def used(self) -> bool:
-        """Whether it was opened before now."""
-        return self._task is not None
+        super().__init__(f"remote {url}", self._make_opener)
 
     @property
     def version(self) -> str:
         """The negotiated version of the protocol."""
         return str(self.client.protocol_version or "")
 
-    async def open(self, timeout_s: float) -> None:
-        """Connect, once, in ``timeout_s`` seconds. Raises the SDK's errors, and TimeoutError."""
-        if self._task is not None:
-            return
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def open(self, seconds: float) -> None:
+        """Connect, once, within ``seconds``. Raises the SDK's errors, httpx2's, and TimeoutError."""
         with connecting(self.slot):
-            self._task = asyncio.create_task(self._own(ready), name=f"remote {self._url}")
-        try:
-            await asyncio.wait({self._task, ready}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if ready.done():
-                return
-            if self._task.done():
-                self._task.result()
-            raise TimeoutError
-        except BaseException:
-            await self._end()
-            raise
-        finally:
-            ready.cancel()
+            await super().open(seconds)
 
     async def tools(self, timeout_s: float) -> list[Any]:
         """Return all tools, page by page. Raises as ``open`` does."""
-        found: list[Any] = []
-        cursor = None
+        from pallas.downstreams.offer import all_pages
+
         async with asyncio.timeout(timeout_s):
-            for _ in range(_MAX_PAGES):
-                page = await self.client.list_tools(cursor=cursor)
-                found += page.tools
-                cursor = page.next_cursor
-                if not cursor:
-                    break
-        return found
+            return await all_pages(self.client.list_tools, "tools", [])
 
     async def call(
         self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], hear: "ProgressFnT"
@@ -154,50 +116,14 @@ class RemoteConnection:
         text = f"{self.auth.name}: it asks repeatedly ({_MAX_ROUNDS} times) before it answers"
         raise Fault(FaultType.UPSTREAM, text)
 
-    async def cause_of(self, error: Exception) -> BaseException:
-        """Return why the owner ended, if that made a call fail."""
-        from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED
-
-        if self._task is None or not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
-            return error
-        await asyncio.wait({self._task}, timeout=_CAUSE_TIMEOUT)
-        if not self._task.done() or self._task.cancelled():
-            return error
-        return self._task.exception() or error
-
-    async def close(self) -> None:
-        """Close it, its session too; within 4 s."""
-        self._stop.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
-        await self._end()
-
-    async def _own(self, ready: asyncio.Future[None]) -> None:
-        from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
-        from pallas.downstreams.transports import Link
-        from pallas.downstreams.usable_results import usable_result
+    async def _make_opener(self) -> "Opener":
+        from pallas.downstreams.opening import Callbacks, Settings
         from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
-
-        async def nothing(message: Any) -> None: ...
-
-        opener = Opener(
-            self.auth.name,
-            self._transport(),
-            # Each connection after the first one has the version that was found then.
-            Settings(mode=self._era, discovers=False),
-            Callbacks(elicitation=self._elicited),
-            Heard(usable_result, nothing, lambda client: None),
-            Link(one_line(self.auth.name, 80)),
-            {},
-        )
-        async with opener.entered() as client:
-            self.client = client
-            if not ready.done():
-                ready.set_result(None)
-            await self._stop.wait()
+        # Each connection after the first one has the version that was found then.
+        settings = Settings(mode=self._era, discovers=False)
+        return plain_opener(self.auth.name, self._transport(), settings, Callbacks(self._elicited))
 
     def _transport(self) -> "Http":
         import httpx2
@@ -226,14 +152,6 @@ class RemoteConnection:
         self, injection: "FaultInjection", tool: str, request: "Request", send: "Send"
     ) -> "Response":
         return await injection.send_to_agent(self.auth.name, request, send)
-
-    async def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(Exception, asyncio.CancelledError):
-                await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
-            if self._task.done() and not self._task.cancelled():
-                self._task.exception()  # the exception is retrieved: asyncio reports nothing at exit
 
 
 async def _answers(questions: ServerQuestions, server: str, asked: "Mapping[str, Any]") -> "dict[str, Any]":

@@ -265,7 +265,7 @@ class RemoteExecutor(Executor):
         self, connection: RemoteConnection, way: CallMethod, turn: ExecutorTurn, emit: Emit, noted: Noted
     ) -> RemoteAnswer:
         handle = self._handles.of(turn.lease, turn.history)
-        reused = connection.used
+        reused = connection.was_opened
         knows = bool(handle) or (way.memory == "session" and connection.sent_messages > 0)
         given = handle or self._new_handle(way, turn)
         call = call_arguments(way, turn, given, knows=knows, limits=await limits_left())
