@@ -3,7 +3,7 @@
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO, cast
@@ -54,12 +54,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A server that is a program. ``env`` is all of its environment."""
+    """A server that is a program. ``env`` is all of its environment.
+
+    ``errors`` gives the file for its stderr, which the caller closes; without it, that is logged.
+    """
 
     command: str
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
+    errors: Callable[[], TextIO] | None = None
 
     is_program = True
     writes_record = False
@@ -75,12 +79,17 @@ class Program:
         parameters = StdioServerParameters(
             command=self.command, args=list(self.args), env=dict(self.env), cwd=self.cwd
         )
-        # The null device opens at once.
-        with ServerErrors(link.name) if is_logged() else Path(os.devnull).open("w") as errors:  # noqa: ASYNC230
+        with self._errors(link.name) as errors:
             link.stderr = errors.reader if isinstance(errors, ServerErrors) else None
             program = stdio_client(parameters, errlog=cast(TextIO, errors))
             async with stdio_seam.guarded(link.name, program) as streams:
                 yield streams
+
+    def _errors(self, name: str) -> AbstractContextManager[Any]:
+        if self.errors is not None:
+            return nullcontext(self.errors())
+        # The null device opens at once.
+        return ServerErrors(name) if is_logged() else Path(os.devnull).open("w")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,13 @@ import logging
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 import httpx2
 from mcp import Client
-from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 from pydantic import ValidationError
@@ -22,10 +18,9 @@ from pydantic import ValidationError
 from pallas.bounds import MAX_MESSAGE
 from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
-from pallas.downstreams.http_requests import WatchedTransport, wrap_transports
 from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
 from pallas.downstreams.result_fit import LeftOut, known_version, refusal
-from pallas.downstreams.transports import Link
+from pallas.downstreams.transports import Http, Link, Program, Sse, Transport
 from pallas.downstreams.usable_lists import LISTS
 from pallas.downstreams.usable_results import UsableResult, usable_result
 from pallas.mcp_client import mcp_seam, stdio_seam
@@ -59,7 +54,7 @@ async def connected(
     stdio_seam.install()
     seen = _Seen(endpoint.config)
     found: list[LeftOut] = left_out if left_out is not None else []
-    way = _Way(endpoint, endpoint.headers(bearer), seen)
+    way = _transport(endpoint, endpoint.headers(bearer), seen)
     name = endpoint.config.name
     opener = Opener(
         name, way, Settings(mode=endpoint.mode), Callbacks(), _heard(found), Link(one_line(name, 80)), {}
@@ -102,64 +97,33 @@ def _whole(tool: dict[str, Any], schemas: Mapping[str, Mapping[str, Any]]) -> di
     return tool if schema is None else {**tool, "outputSchema": dict(schema)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+def _transport(endpoint: ServerEndpoint, headers: dict[str, str], seen: "_Seen") -> Transport:
     """How the server is reached, for one connection; ``seen`` explains its failure."""
-
-    endpoint: ServerEndpoint
-    headers: dict[str, str]
-    seen: "_Seen"
-
-    writes_record = True  # no run is recorded here
-
-    @property
-    def key(self) -> str:
-        """The name of the server."""
-        return self.endpoint.config.name
-
-    @property
-    def is_program(self) -> bool:
-        """Whether the server is a program."""
-        return self.endpoint.config.transport == "stdio"
-
-    @asynccontextmanager
-    async def open(self, link: Link) -> AsyncIterator[Any]:
-        """Open the streams."""
-        config = self.endpoint.config
-        async with AsyncExitStack() as stack:
-            if config.transport == "stdio":
-                program, *arguments = config.command
-                parameters = StdioServerParameters(
-                    command=program,
-                    args=arguments,
-                    env=program_environment(self.endpoint.env),
-                    cwd=self.endpoint.cwd,
-                )
-                started = stdio_client(parameters, errlog=self.seen.stderr())
-                yield await stack.enter_async_context(stdio_seam.guarded(config.name, started))
-                return
-            if config.transport == "sse":
-                yield await stack.enter_async_context(sse_client(config.url, self.headers))
-                return
-            # A small compressed answer must not expand to a large one.
-            plain = {**self.headers, "Accept-Encoding": "identity"}
-            http = await stack.enter_async_context(_client(plain, self.endpoint.certificate))
-            wrap_transports(http, lambda transport: WatchedTransport(transport, lambda: False))
-            http.event_hooks["response"].append(self.seen.answer)
-            transport = streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
-            yield await stack.enter_async_context(transport)
+    config = endpoint.config
+    if config.transport == "stdio":
+        program, *arguments = config.command
+        env = program_environment(endpoint.env)
+        cwd = str(endpoint.cwd) if endpoint.cwd is not None else None
+        return Program(program, arguments, env, cwd, seen.stderr)
+    if config.transport == "sse":
+        return Sse(config.url, headers)
+    return Http(
+        config.url,
+        # A small compressed answer must not expand to a large one.
+        {**headers, "Accept-Encoding": "identity"},
+        prepare=lambda client: client.event_hooks["response"].append(seen.answer),
+        verify=True if endpoint.certificate is None else _trust(endpoint.certificate),
+        trust_env=endpoint.certificate is None,
+    )
 
 
-def _client(headers: dict[str, str], certificate: Path | None) -> httpx2.AsyncClient:
-    """Return an HTTP client like the SDK's; it trusts ``certificate`` only, under any host name."""
-    if certificate is None:
-        return create_mcp_http_client(headers=headers)
+def _trust(certificate: Path) -> ssl.SSLContext:
+    """Trust this certificate only, under any host name."""
     trusted = ssl.create_default_context(cafile=certificate)
     trusted.check_hostname = False
     # It need not be a CA certificate.
     trusted.verify_flags = (trusted.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
-    timeout = httpx2.Timeout(30.0, read=300.0)
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, verify=trusted, trust_env=False)
+    return trusted
 
 
 class _Bounded(httpx2.AsyncByteStream):
