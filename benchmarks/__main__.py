@@ -23,6 +23,7 @@ from . import (
     resources,
     restart,
     startup,
+    streams,
     workers,
 )
 from .peers import comparison
@@ -54,6 +55,7 @@ def main() -> int:
         "resources": resources,
         "restart": restart,
         "startup": startup,
+        "streams": streams,
         "workers": workers,
     }
     chosen = sys.argv[1:] or [name for name in parts if name != BY_NAME]
