@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from support.processes import has_ended
 from support.waiting import until
 
 from pallas.child_program import run
@@ -21,11 +22,11 @@ async def test_what_a_program_started_ends_with_the_caller_and_no_pipe_stays_ope
     sleeper = psutil.Process(started)  # knows another process that gets the same number later
     # The program has ended and is reaped; the one that it started holds the pipe.
     await until(lambda: program not in {each.pid for each in psutil.Process().children()})
-    assert not running.done() and sleeper.is_running()
+    assert not running.done() and not has_ended(sleeper)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    await until(lambda: not sleeper.is_running() and psutil.Process().num_fds() <= files)
+    await until(lambda: has_ended(sleeper) and psutil.Process().num_fds() <= files)
 
 
 async def test_a_program_runs_where_it_is_told_to_and_says_what_it_complains_of(tmp_path: Path) -> None:
