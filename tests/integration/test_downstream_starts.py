@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.counted import CountedServer, Kind, counted_project
 from support.counted_calls import Callers, callers
-from support.live import running
+from support.live import agent_module, running, write_project
 from support.served import Served, served, text_of
 from support.waiting import poll, until
 
@@ -103,6 +103,23 @@ async def test_a_stdio_server_that_is_not_ready_yet_is_still_starting(
             await answered(one)
             await until(lambda: health(fleet) is HealthStatus.OK)
             assert len(server.started) == 1
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["stderr is read", "it is not"])
+async def test_a_program_that_ends_at_once_is_missing_with_how_it_ended_and_what_it_said_last(
+    tmp_path: Path, request: pytest.FixtureRequest, is_read: bool
+) -> None:
+    if is_read:
+        request.getfixturevalue("log_file")
+    command = {"command": "python", "args": ["-c", "raise SystemExit('no licence found')"]}
+    root = write_project(
+        tmp_path / "p",
+        {"one": agent_module("one", ("shop",))},
+        config={"mcp": {"servers": {"shop": command}}},
+    )
+    ended = "its program ended with exit status 1" + (": no licence found" if is_read else "")
+    async with running(root, pace=QUICK) as fleet:
+        await until(lambda: f"({ended})" in fleet.snapshot().agents[0].downstreams[0].detail)
 
 
 @pytest.mark.slow

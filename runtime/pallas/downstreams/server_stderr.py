@@ -63,6 +63,8 @@ class ServerErrorReader:
     def __init__(self, file: io.FileIO, server: str) -> None:
         self.count = 0
         """How many exceptions there were so far."""
+        self.last = ""
+        """The last line that is not empty."""
         self._exceptions: deque[str] = deque(maxlen=_KEPT)
         self._in_traceback, self._before = False, ""
         self._file = file
@@ -110,6 +112,7 @@ class ServerErrorReader:
     def _tell(self, raw: bytes) -> None:
         line = sanitize(raw.decode(errors="replace").rstrip(), LINE)
         if line.strip():
+            self.last = one_line(redact_text(line), _MAX_SHOWN)
             self._note_exception(line)
             self._log.take(line)
 

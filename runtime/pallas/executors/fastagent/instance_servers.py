@@ -111,7 +111,7 @@ class Servers:
         self._lost: Callable[[str, str], None] = lambda server, why: None
         for downstreams, _ in self._downstreams:
             for name, error in downstreams.errors.items():
-                self._why[name] = _why(error, slot.refused.get(name))
+                self._why[name] = self._reason(name, error, slot)
         for name in skipped:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
         self.look()
@@ -227,6 +227,10 @@ class Servers:
         self.look()
         self._returned("", "")
 
+    def _reason(self, name: str, error: Exception, slot: LeaseSlot) -> Missing:
+        ended = how_it_ended(self._agent, one_line(name, 80)) if is_closed(error) else ""
+        return _why(error, slot.refused.get(name), ended)
+
     def _log_missing(self, name: str, missing: Missing) -> str:
         """Log that a server is missing; return what the record says."""
         why = f"is missing: {missing.why}" + (f" ({missing.detail})" if missing.detail else "")
@@ -285,7 +289,7 @@ class Servers:
                 continue
             error = await downstreams.connect(name, RETRY_SECONDS, is_new=is_new)
             if error is not None:
-                self._why[name] = _why(error, slot.refused.get(name))
+                self._why[name] = self._reason(name, error, slot)
                 self._failures[name] += 1
                 self._log_missing(name, self._why[name])
                 return
@@ -357,12 +361,14 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
     )
 
 
-def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
+def _why(error: Exception, refused: tuple[int, CredentialSource] | None, ended: str) -> Missing:
     # fast-agent's own text says where to look, the last line of its details gives the error.
     details = without_options(str(getattr(error, "details", "")))
     lines = (details or str(error)).strip().splitlines()
     notes = getattr(error, "__notes__", ())  # what the server itself wrote to stderr
     detail = one_line((notes or lines or [type(error).__name__])[-1], 300)
+    if ended:
+        detail = f"its program {ended}" + (f": {detail}" if notes else "")
     if refused is not None:
         status, source = refused
         return Missing(_REFUSED[source].format(status=status), refused, detail=detail, error=error)

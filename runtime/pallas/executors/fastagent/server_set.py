@@ -14,7 +14,7 @@ from fast_agent.mcp.sampling import sample
 from pallas.access.bearer_lease import LeaseSlot, context_of, current_slot
 from pallas.downstreams.connection import Connection, NotConnected, Watch
 from pallas.downstreams.offer import Offer
-from pallas.downstreams.opening import Callbacks
+from pallas.downstreams.opening import Callbacks, is_closed
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import bind_agent, current_agent
 
@@ -112,7 +112,7 @@ class ServerSet:
         """Connect a server, in ``seconds`` at most; return why it is not. ``is_new``: on a new connection.
 
         An attempt goes on after that. A note of the error is the last line of the exception that the server
-        wrote to stderr, if that is read.
+        wrote to stderr, or of all that a program wrote that ended, if that is read.
         """
         connection = None
         try:
@@ -124,8 +124,10 @@ class ServerSet:
             return error
         except Exception as error:
             reader = connection.link.stderr if connection is not None else None
-            if reader is not None and (line := reader.exception_since(0, str(error))):
-                error.add_note(line)
+            if reader is not None:
+                line = reader.exception_since(0, str(error)) or (reader.last if is_closed(error) else "")
+                if line:
+                    error.add_note(line)
             return error
         return None
 
