@@ -248,6 +248,21 @@ async def test_a_message_that_comes_at_the_time_of_the_silence_is_not_lost(
             await one.raw.incoming.receive()
 
 
+async def test_nobody_waits_for_a_silent_server_once_its_streams_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with discovering(monkeypatch, 60) as one:
+        waiting = asyncio.create_task(one.raw.incoming.receive())
+        await asyncio.sleep(0)
+        before = asyncio.all_tasks()
+        one.raw.stop_discovering()
+        await waiting
+        (left,) = asyncio.all_tasks() & before - {asyncio.current_task(), waiting}
+        one.raw.close()
+        await asyncio.wait({left}, timeout=30)
+        assert left.cancelled()
+
+
 async def test_an_answer_in_time_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with discovering(monkeypatch, 60) as one:
         assert (await one.answer(answering(1, supportedVersions=[]))).id == 1

@@ -22,7 +22,7 @@ from mcp_types import (
     JSONRPCResponse,
 )
 
-from pallas.mcp_client.stdio_seam import PassingStream
+from pallas.mcp_client.passing_streams import PassingReader, PassingStream
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
@@ -68,8 +68,9 @@ class RawStreams:
             self.silence.set_result(None)
 
     def close(self) -> None:
-        """End the records of requests that get no answer any more."""
+        """Stop reading, and end the records of requests that get no answer any more."""
         self.stop_discovering()
+        self.incoming.stop()
         for exchange in self.exchanges.values():
             exchange.close()
         self.exchanges.clear()
@@ -146,20 +147,16 @@ class _Out(PassingStream):
         await self._stream.send(item)
 
 
-class _In(PassingStream):
+class _In(PassingReader):
     def __init__(self, stream: Any, raw: RawStreams) -> None:
         super().__init__(stream)
         self._raw = raw
         self._coming: asyncio.Future[Any] | None = None
 
-    def __aiter__(self) -> Any:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
+    def stop(self) -> None:
+        """Wait no longer for the message that comes after a server was given up."""
+        if self._coming is not None:
+            self._coming.cancel()
 
     async def receive(self) -> Any:
         """Return the next message; raises EndOfStream when the other side has closed the connection."""

@@ -3,6 +3,7 @@ servers.
 
 - ``library_hooks`` installs wrappers around functions of fast-agent and the MCP SDK.
 - ``mcp_seam`` bounds schemas, bodies, messages and lines in the SDK's client.
+- ``passing_streams`` wraps the streams of a transport.
 - ``stdio_seam`` ends stdio servers that write something else than messages.
 - ``import_client`` imports the SDK's client in one thread at a time.
 """

@@ -34,6 +34,7 @@ from pallas.telemetry.trace_context import current_agent
 from . import library_hooks
 from .library_hooks import Hook
 from .odd_framing import lines_of
+from .passing_streams import PassingReader, PassingStream
 
 log = logging.getLogger(__name__)
 
@@ -192,23 +193,6 @@ class _Guard:
 _spawning: Final[ContextVar[_Guard | None]] = ContextVar("stdio_guard", default=None)
 
 
-class PassingStream:
-    """A wrapper of a transport's stream with all its attributes; subclasses change the items."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    async def __aenter__(self) -> Any:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> Any:
-        return await self._stream.__aexit__(*error)
-
-
 class _Write(PassingStream):
     def __init__(self, stream: Any, guard: _Guard) -> None:
         super().__init__(stream)
@@ -222,19 +206,10 @@ class _Write(PassingStream):
         await self._stream.send(item)
 
 
-class _Read(PassingStream):
+class _Read(PassingReader):
     def __init__(self, stream: Any, guard: _Guard) -> None:
         super().__init__(stream)
         self._guard = guard
-
-    def __aiter__(self) -> Any:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
     async def receive(self) -> Any:
         """Return the next message. Counts invalid ones; raises EndOfStream for a server that was ended."""
