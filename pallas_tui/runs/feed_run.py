@@ -28,9 +28,9 @@ from pallas.model import (
 from pallas.safe_text import one_line
 
 from ..chat.chat_entry import QUIET_AFTER
-from ..chat.token_prices import tokens
 from ..records.question_text import answer_word, person, subject_of
 from ..text import count
+from .event_text import backend_text, compacted_text, refused_text, retry_text, routed_text, todo_text
 from .run_requests import DownstreamRequests
 from .step_text import name_of, title_of, went_wrong
 
@@ -246,7 +246,7 @@ class FeedRun:
         known = f"question {event.question}"
         if event.relayed or known in self._open:  # asked before a restart, and found again
             return False
-        step = RunStep(event.at, question_text(event), started=event.at, question=event.question)
+        step = RunStep(event.at, f"asks: {subject_of(event)}", started=event.at, question=event.question)
         step.notice, step.below = "waits", self._calls.get(event.call_id)
         self._open[known] = step
         self.steps.append(step)
@@ -459,50 +459,3 @@ class FeedRun:
                 step.notice = "" if step.question else step.notice
         self._open.clear()
         self.cancelling = False
-
-
-def refused_text(event: MessagePassed) -> str:
-    """Say why a message did not arrive; empty for one that did."""
-    if event.outcome == "delivered":
-        return ""
-    why = ": ".join(part for part in (event.code, event.detail) if part)
-    return f"{event.sender} to {event.to or 'no one'} {event.outcome}" + (f": {why}" if why else "")
-
-
-def question_text(event: QuestionAsked) -> str:
-    """Say what a person is asked, in one line."""
-    return f"asks: {subject_of(event)}"
-
-
-def todo_text(event: TodoChanged) -> str:
-    """Say what a handler waits for, or that it came."""
-    what = event.wait_for + (f" of {event.from_agent}" if event.from_agent else "")
-    reason = f": {event.description}" if event.description else ""
-    if event.status == "raised":
-        return f"{event.actor} is reminded: {what} came{reason}"
-    return f"{event.actor} waits for {what}{reason}"
-
-
-def backend_text(event: BackendChosen) -> str:
-    """Say which backend answers a handler's question to a model, and why that one."""
-    attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
-    return f"{event.actor}: {event.model} of {event.backend}, {event.why}{attempt}"
-
-
-def compacted_text(event: Compacted) -> str:
-    """Describe in one line how a conversation that was too long was compacted."""
-    older = count(event.messages, "older message")
-    return f"{older} in a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
-
-
-def retry_text(event: ModelRetry) -> str:
-    """Say which retry of a model call follows, and why."""
-    after = f" after {count(event.characters, 'character')}" if event.characters else ""
-    return f"retry {event.retry} of {event.retries} in {event.wait:.0f} s: {event.reason}{after}"
-
-
-def routed_text(event: Routed | Rerouted) -> str:
-    """Say which agent answers, and why, in one line."""
-    if isinstance(event, Routed):
-        return f"routed to {event.to} by {event.by}: {event.why}"
-    return f"rerouted from {event.asked} to {event.to}: {event.why}"

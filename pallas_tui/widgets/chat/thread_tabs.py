@@ -30,7 +30,7 @@ from ...instances.attached_snapshots import is_attached_name
 from ...records.question_book import QuestionBook
 from ...records.question_text import answer_note, subject_of
 from ...records.thread_book import ThreadBook
-from ...runs.feed_run import compacted_text
+from ...runs.event_text import compacted_text
 from ...targets import opener_of
 from .chat_desk import setting
 from .side_by_side import SideBySide
