@@ -512,6 +512,27 @@ async def test_find_in_a_conversation_goes_on_in_all_threads(tmp_path: Path) -> 
         await here.until(lambda: here.view.conversation.thread == "conv-1")
 
 
+async def test_a_hit_is_opened_at_what_was_said_however_far_up(tmp_path: Path) -> None:
+    def long(fleet: FakeFleet) -> None:
+        three(fleet)
+        turns = [(f"question {number}", f"answer {number}") for number in range(120)]
+        turns[4] = ("where is it", "the needle\nlies here")
+        fleet.kept.add(record(200, "Long"), *rows("conv-200", *(text for turn in turns for text in turn)))
+
+    async with desk(tmp_path, fill=long) as here:
+        for way in ("a new tab", "the same tab"):
+            await here.open_threads()
+            await here.press("ctrl+f", *"needle")
+            await here.sees("Long", "needle", gone=("Deploy on Friday",))
+            await here.press("enter", "enter")
+            await here.until(lambda: here.view.conversation.thread == "conv-200")
+            await here.sees("the needle", "lies here", gone=("question 119",))
+            selected = here.view.transcript.selected
+            assert selected is not None and selected.entry.text == "the needle\nlies here", way
+            here.view.transcript.action_scroll_end()
+            await here.sees("answer 119")
+
+
 @pytest.mark.slow
 async def test_the_palette_finds_a_thread(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:

@@ -1,5 +1,9 @@
-"""Reads a thread from its end: the newest messages first, older ones when the user scrolls up."""
+"""Reads a thread from its end: the newest messages first, older ones when the user scrolls up.
 
+One that was opened because of what was said in it is read up to that message.
+"""
+
+from collections.abc import Iterable
 from typing import Final
 
 from textual import on
@@ -7,7 +11,7 @@ from textual.containers import Vertical
 
 from pallas.model import Fault, FaultType
 
-from ...chat.conversation import ChatConversation
+from ...chat.conversation import ChatConversation, ChatEntry
 from ...chat.stored_thread import FIRST, ROWS
 from .transcript import Transcript
 
@@ -22,11 +26,20 @@ class Reading(Vertical):
 
     conversation: ChatConversation
     transcript: Transcript
+    _said = ""
+
+    def show_said(self, snippet: str) -> None:
+        """Read the thread until the newest message with that part of its text is shown, and select it."""
+        self._said = snippet
+        if self.conversation.entries and not self.transcript.reading:
+            self.transcript.reading = True
+            self.run_worker(self._read_older(0, fill=False), group="older", description="read a thread")
 
     def look(self) -> None:
         """Read the thread when the user first sees the conversation."""
         conversation = self.conversation
         if conversation.stored is not None and not conversation.entries and not self.transcript.reading:
+            self._said = conversation.stored.record.snippet
             self._read(FIRST, fill=True)
 
     def _look_again(self) -> None:
@@ -49,10 +62,11 @@ class Reading(Vertical):
         transcript, conversation = self.transcript, self.conversation
         conversation.changed()
         try:
-            for _ in range(_MOST):
+            for _ in range(_MOST if rows else 0):
                 more = await conversation.read_older(rows)
                 if not fill or not more or len(conversation.entries) >= rows // 2:
                     break
+            await self._reach()
         except Fault as fault:
             transcript.problem = fault.message
             if fault.type in _PASSING and not conversation.entries:
@@ -61,3 +75,21 @@ class Reading(Vertical):
         finally:
             transcript.reading = False
             conversation.changed()
+
+    async def _reach(self) -> None:
+        """Read on until the message that is looked for is there; it may be further up than is ever shown."""
+        conversation, said = self.conversation, self._said
+        self._said = ""
+        while said:
+            if (key := _key_of(conversation.entries, said)) is not None:
+                self.transcript.show_message(key)
+                return
+            if not conversation.more_above or not await conversation.read_older(ROWS):
+                return
+
+
+def _key_of(entries: Iterable[ChatEntry], snippet: str) -> int | None:
+    """Return the key of the newest entry with that text, whose line breaks may have become spaces."""
+    wanted = " ".join(snippet.strip("\N{HORIZONTAL ELLIPSIS}").split())
+    keys = (entry.key for entry in entries if wanted in " ".join(entry.text.split()))
+    return max(keys, default=None) if wanted else None

@@ -59,10 +59,11 @@ class ThreadTabs(SideBySide):
         """Update the screen."""
 
     def open_thread(self, record: ThreadRecord) -> None:
-        """Show the tab of a thread, or open one."""
+        """Show the tab of a thread, or open one; one that a search found, at what was said."""
         for view in self._views:
             if record.id in (view.conversation.thread, view.conversation.handle):
                 self._switch(view, wanted=True)
+                view.show_said(record.snippet)
                 return
         options, front = None, self._current
         if front is not None and front.conversation.agent == record.agent and record.owner != ANONYMOUS.id:

@@ -51,6 +51,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.problem = ""
         """Why older messages could not be read."""
         self.selected: MessageView | None = None
+        self._wanted: int | None = None
 
     def on_mount(self) -> None:
         """Keep the end in view until the user scrolls away from it."""
@@ -107,6 +108,9 @@ class Transcript(VerticalScroll, can_focus=True):
                 await self._add([ChatEntry("assistant", "", run.at, key=run.key)], live=True)
             await self._views[run.key].stream(run)
             await self._views[run.key].reason(run.reasoning)
+        if self._wanted in self._views:
+            self._go_to(self._wanted)
+            self._wanted = None
 
     def _tell_of_older(self) -> None:
         """Show a line above the rest about messages that are not shown."""
@@ -155,6 +159,15 @@ class Transcript(VerticalScroll, can_focus=True):
                 view.calls[0].open_up()
                 return True
         return False
+
+    def show_message(self, key: int) -> None:
+        """Select the message with that key and bring its beginning into view, once it is painted."""
+        self._wanted = key
+
+    def _go_to(self, key: int) -> None:
+        if (view := self.point_at(key)) is not None:
+            # Messages above it may be painted in the same turn, and move it.
+            self.call_after_refresh(self.scroll_to_widget, view, animate=False, top=True, force=True)
 
     def point_at(self, key: int) -> MessageView | None:
         """Select the message with that key, and follow the end no longer."""

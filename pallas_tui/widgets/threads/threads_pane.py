@@ -121,7 +121,7 @@ its id, with which it can be continued elsewhere (as `conversation_id` or `threa
 to a file. **o** shows only the threads of the selected one's agent, or all again.
 
 A filter (**/**, **ctrl+f**) searches all that was said in all threads, and titles, agents, owners and ids of
-the newest 5,000; **end** loads more.
+the newest 5,000; **end** loads more. **Enter** opens a hit at the message that was found.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
     NOUN, OF, EMPTY = "thread", "with", EMPTY
