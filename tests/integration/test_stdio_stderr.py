@@ -97,7 +97,8 @@ async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
         **offline_model(SCRIPT, config={"mcp": {"servers": servers}}, files={"loud.py": LOUD}),
     )
     async with running(root) as fleet, client(fleet, "desk") as desk:
-        why = "desk: server broken is missing: cannot be reached (ModuleNotFoundError: No module named"
+        how = "its program ended with exit status 1: ModuleNotFoundError: No module named"
+        why = f"desk: server broken is missing: cannot be reached ({how}"
         await until(lambda: why in log_file.read_text("utf-8"))
         assert "quiet" in await ask(desk, "shout")
         wanted = [("printed ␛[31mred", "stderr"), ("written", "stderr")]
