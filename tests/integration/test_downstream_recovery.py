@@ -75,6 +75,8 @@ async def calling(fleet: Fleet, server: CountedServer) -> AsyncIterator[Callers]
             fleet.control(server.name, "restart")
             await until(lambda: all_ready(fleet))
             await poll(lambda: found.call(callers=[0]), lambda calls: calls[0].is_answered, timeout=120)
+        # Each connection finds out that its server was another one: with a call, or a moment after the end.
+        await poll(lambda: found.call("wait"), lambda calls: all(each.is_answered for each in calls))
         async with found.in_flight() as calls:
             server.open("gate")
         assert all(each.is_answered for each in calls.result())

@@ -286,6 +286,17 @@ async def test_a_server_that_misses_its_pings_is_lost() -> None:
         assert not one.is_open
 
 
+async def test_http_a_ping_finds_out_that_the_server_forgot_the_session() -> None:
+    server, heard = MemoryHttp(), Heard()
+    async with connected(server, heard, ping_seconds=0.01) as one:
+        await one.open(LONG)
+        server.sessions.clear()
+        await until(lambda: heard.losses)
+        assert not one.is_open
+        await one.open(LONG)
+        assert server.opened == 2
+
+
 async def test_a_program_that_ends_at_a_question_is_started_again_and_the_next_time_once() -> None:
     server, eras = MemoryServer(), dict[str, str]()
     server.replies["server/discover"] = hang_up

@@ -374,11 +374,16 @@ class Connection:
         missed = 0
         while True:
             await asyncio.sleep(self._settings.ping_seconds)
+            fate = CallFate()
+            call_fate.set(fate)  # of this task alone
             try:
                 async with asyncio.timeout(self._settings.ping_seconds):
                     await client.session.send_ping()
                 missed = 0
             except MCPError as error:
+                if fate.no_session and error.code not in _READ:  # the server was restarted
+                    self.lose(error, drains=True)
+                    return
                 missed = missed + 1 if is_closed(error) else 0
             except TimeoutError:
                 missed += 1
