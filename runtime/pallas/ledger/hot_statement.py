@@ -41,17 +41,19 @@ class _Compiled(NamedTuple):
 class HotStatement:
     """A statement without lists of parameters. Columns of its rows have the database's own types.
 
+    One that is not the same for all databases is a function, called once for each.
     Every method raises SQLAlchemy's errors, on SQLite without the statement and its values.
     """
 
-    def __init__(self, statement: Executable) -> None:
+    def __init__(self, statement: Executable | Callable[[Connection], Executable]) -> None:
         self._statement = statement
+        self._made: dict[str, Executable] = {}
         self._compiled: dict[tuple[str, ...], _Compiled] = {}
 
     def rows(self, connection: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """All rows that it returns."""
         if (raw := driver_of(connection)) is None:
-            return [tuple(row) for row in connection.execute(self._statement, values)]
+            return [tuple(row) for row in connection.execute(self._for(connection), values)]
         compiled = self._of(connection, values)
         with translated:
             return raw.execute(compiled.sql, compiled.parameters(values)).fetchall()
@@ -59,7 +61,7 @@ class HotStatement:
     def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
         """How many rows it changed."""
         if (raw := driver_of(connection)) is None:
-            return int(connection.execute(self._statement, values).rowcount)
+            return int(connection.execute(self._for(connection), values).rowcount)
         compiled = self._of(connection, values)
         with translated:
             return raw.execute(compiled.sql, compiled.parameters(values)).rowcount
@@ -67,7 +69,7 @@ class HotStatement:
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run it for each of ``rows``, at least one, which have the same names."""
         if (raw := driver_of(connection)) is None:
-            connection.execute(self._statement, rows)
+            connection.execute(self._for(connection), rows)
             return
         compiled = self._of(connection, rows[0])
         with translated:
@@ -77,8 +79,16 @@ class HotStatement:
         names = tuple(values)
         found = self._compiled.get(names)
         if found is None:
-            found = self._compiled[names] = _compile(self._statement, connection.dialect, names)
+            found = self._compiled[names] = _compile(self._for(connection), connection.dialect, names)
         return found
+
+    def _for(self, connection: Connection) -> Executable:
+        if isinstance(self._statement, Executable):
+            return self._statement
+        database = connection.dialect.name
+        if database not in self._made:
+            self._made[database] = self._statement(connection)
+        return self._made[database]
 
 
 def _compile(statement: Any, dialect: Dialect, names: Sequence[str]) -> _Compiled:

@@ -64,7 +64,7 @@ _TAKE_FREE: Final = _taking(
 _TAKE_HELD: Final = _taking(*_HELD)
 _TAKE_LAST: Final = _taking(*_HELD, run_id="")
 _HAS: Final = select(threads.c.id).where(threads.c.id == bindparam("thread"), *_HELD)
-_HAS_STILL: Final = _HAS.with_for_update(read=True)
+_HAS_STILL: Final = HotStatement(_HAS.with_for_update(read=True))
 _IS_THERE: Final = HotStatement(select(threads.c.run_id).where(threads.c.id == bindparam("thread")))
 _TOLD: Final = (
     messages.c.part,
@@ -124,6 +124,9 @@ _PROGRESS: Final = (
 )
 _HOW: Final = select(runs.c.status, runs.c.finished_at, runs.c.life).where(runs.c.id == bindparam("run"))
 _FORGET_RESULTS: Final = HotStatement(delete(call_results).where(call_results.c.run_id == bindparam("run")))
+_NEW_RESULT: Final = HotStatement(
+    lambda connection: insert_new(connection, call_results).on_conflict_do_nothing()
+)
 _INSERT_RUN: Final = HotStatement(insert(runs))
 _INSERT_MESSAGES: Final = HotStatement(insert(messages))
 
@@ -411,10 +414,9 @@ def has(connection: Connection, thread: str, run: RunRecord) -> bool:
 
 def keep_result(connection: Connection, run: RunRecord, part: int, call_id: str, native: str) -> None:
     """Store the result of one of several calls, whose message is at ``part``; not one of an old attempt."""
-    if connection.execute(_HAS_STILL, {"thread": run.thread, **_fence(run)}).first() is None:
-        return
-    values = {"run_id": run.id, "part": part, "call_id": storable(call_id), "native": native}
-    connection.execute(insert_new(connection, call_results).values(values).on_conflict_do_nothing())
+    if _HAS_STILL.rows(connection, {"thread": run.thread, **_fence(run)}):
+        values = {"run_id": run.id, "part": part, "call_id": call_id, "native": native}
+        _NEW_RESULT.run(connection, values)
 
 
 def forget_results(connection: Connection, run: str) -> None:
