@@ -15,8 +15,8 @@ from support.live import agent_module, client, running, write_project
 from support.providers import provider
 from support.waiting import until
 
-from pallas.executors.model_client import aiohttp_transport
-from pallas.executors.model_client.aiohttp_transport import AiohttpTransport
+from pallas import aiohttp_transport
+from pallas.aiohttp_transport import AiohttpTransport
 from pallas.executors.model_client.provider_connections import (
     MAX_CLIENTS,
     ClientKey,

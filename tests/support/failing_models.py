@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
+from pallas import aiohttp_transport
 from pallas.executors.fastagent import chat_stream_seam, seam
-from pallas.executors.model_client import aiohttp_transport
 
 _CHUNK = (
     'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":'

@@ -13,6 +13,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from pallas.aiohttp_transport import AiohttpTransport
 from pallas.bounds import MAX_MESSAGE
 from pallas.mcp_client import stdio_seam
 from pallas.telemetry.log.server_output import is_logged
@@ -123,7 +124,11 @@ class Http:
             headers=dict(self.headers),
             auth=self.auth,
             timeout=self.timeout,
-            verify=self.verify,
+            transport=AiohttpTransport(
+                verify=httpx2.create_ssl_context(self.verify, trust_env=self.trust_env),
+                trust_env=self.trust_env,
+                resends=False,
+            ),
             trust_env=self.trust_env,
         ) as client:
             if self.prepare is not None:

@@ -25,14 +25,14 @@ from openai._models import FinalRequestOptions, construct_type
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 
-from pallas.bounds import MAX_STREAM, in_mib
-from pallas.bounds.bodies import TooLarge, accept_bounded_encodings
-from pallas.executors.model_client.aiohttp_transport import (
+from pallas.aiohttp_transport import (
     AiohttpTransport,
     mapped_errors,
     read_rest,
     timeouts,
 )
+from pallas.bounds import MAX_STREAM, in_mib
+from pallas.bounds.bodies import TooLarge, accept_bounded_encodings
 from pallas.executors.model_client.answer_reader import Event
 from pallas.executors.model_client.chat_answer import ChatAnswer
 from pallas.executors.model_client.checked_answer import check_answer

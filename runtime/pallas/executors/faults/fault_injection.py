@@ -12,7 +12,7 @@ import httpx2
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 
-from pallas.executors.model_client.aiohttp_transport import Interceptor
+from pallas.aiohttp_transport import Interceptor
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.replay.replay import current_replay, is_hurried
 from pallas.model.fault_rules import AGENT, UNCOVERED, ChosenFault, FaultPlan, FaultRule, FaultSchedule

@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
+from pallas.aiohttp_transport import AiohttpTransport, Interceptor
 from pallas.bounds.bodies import accept_bounded_encodings, bound_model
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
 
-from .aiohttp_transport import AiohttpTransport, Interceptor
 from .checked_answer import check_answer
 from .step_observer import note_request, note_response
 

@@ -56,8 +56,10 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Sends requests over one pool of connections; one event loop only.
 
     Cookies are not stored: requests of different callers share the connections. With ``trust_env`` the
-    environment's proxies are used. ``in_use`` counts the requests whose response is not closed yet.
-    ``interceptor`` returns what is asked before each request, except those that ``send`` gets directly.
+    environment's proxies are used. With ``resends`` a request on a connection that the server seems to have
+    closed unnoticed is sent again; the server may have read it, so not for what must not run twice.
+    ``in_use`` counts the requests whose response is not closed yet. ``interceptor`` returns what is asked
+    before each request, except those that ``send`` gets directly.
     """
 
     def __init__(
@@ -65,12 +67,14 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         *,
         verify: ssl.SSLContext,
         trust_env: bool,
+        resends: bool = True,
         interceptor: Callable[[], Interceptor | None] = lambda: None,
     ) -> None:
         self.in_use = 0
         self.interceptor = interceptor
         self._verify = verify
         self._trust_env = trust_env
+        self._resends = resends
         self._session: aiohttp.ClientSession | None = None
         self._opened = [0]
         self._last_used = monotonic()
@@ -119,7 +123,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             except httpx2.TransportError as error:
                 closed = isinstance(error, httpx2.RemoteProtocolError | httpx2.NetworkError)
                 in_time = monotonic() - sent < REFUSED_WITHIN
-                if closed and not new_connection[0] and idle > STALE_AFTER and in_time:
+                if self._resends and closed and not new_connection[0] and idle > STALE_AFTER and in_time:
                     continue  # the server had closed it: such a connection is not in the pool any more
                 raise
             finally:
