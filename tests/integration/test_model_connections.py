@@ -203,6 +203,16 @@ async def test_a_connection_that_the_server_had_closed_is_replaced(monkeypatch: 
         assert (server.opened, len(server.requests)) == (2, 3)
 
 
+async def test_a_request_that_must_not_run_twice_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiohttp_transport, "STALE_AFTER", -1.0)
+    transport = AiohttpTransport(verify=httpx2.create_ssl_context(), trust_env=False, resends=False)
+    async with serving(refuses_the_second) as server, httpx2.AsyncClient(transport=transport) as client:
+        await client.post(server.url, content=b"{}")
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await client.post(server.url, content=b"{}")
+        assert len(server.requests) == 2
+
+
 async def test_a_request_is_not_repeated_on_a_connection_that_was_used_just_now() -> None:
     async with serving(refuses_the_second) as server, sending() as models:
         await models.post(server.url, content=b"{}")

@@ -200,7 +200,7 @@ async def _delay(rule: FaultRule, request: httpx2.Request) -> None:
     """Keep a slow request from being sent for so long. Raises httpx2.TransportError for too long, and for a
     lost connection."""
     if rule.what == "dropped":
-        raise httpx2.RemoteProtocolError("Server disconnected without sending a response.", request=request)
+        raise httpx2.RemoteProtocolError("Server disconnected", request=request)
     if await _is_too_late(rule, request.extensions.get("timeout", {}).get("read")):
         raise httpx2.ReadTimeout("no answer in time", request=request)
 
