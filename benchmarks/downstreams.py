@@ -3,17 +3,26 @@ model, which are other processes; connections and child processes for many calle
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import psutil
 import yaml
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from pallas.downstreams.connection import Connection, Watch
+from pallas.downstreams.offer import Offer
+from pallas.downstreams.opening import Callbacks, Settings
+from pallas.downstreams.transports import Http, Program, Transport
 from pallas.event_loop import run
 
 from .caller import Caller
@@ -24,6 +33,7 @@ from .tool_server import ROOT, Counts, counts_of, tool_server
 ROUNDS = 3
 TURNS = 40
 CALLS = 10
+ECHOES = 200
 SERVERS = 10
 AGENTS = 8
 """Agents that connect all servers, where processor time is measured: that of a start varies by a tenth."""
@@ -45,6 +55,7 @@ STDIO = {"command": sys.executable, "args": ["-m", "benchmarks.tool_server"], "c
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
     with tool_server() as origin:
+        yield from run(_beside_the_sdk(origin))
         for name in ("stdio", "http"):
             yield from _calls(origin, name)
         yield from _connecting(origin)
@@ -113,6 +124,49 @@ def _calls(origin: str, name: str) -> Iterator[Figure]:
     one, many = (min(found) * 1e3 for found in taken.values())
     detail = f"a turn with one call {one:.1f} ms, with {1 + CALLS} {many:.1f} ms; best of {ROUNDS}"
     yield Figure(f"processor time of a tool call, {name}", (many - one) / CALLS, None, "ms", detail)
+
+
+async def _beside_the_sdk(origin: str) -> list[Figure]:
+    """Calls through a connection as agents have them, and through the SDK's own client."""
+    url = f"{origin}/plain/mcp"
+    program = StdioServerParameters.model_validate(STDIO)
+    sides: dict[str, tuple[Transport, Any]] = {
+        "stdio": (Program(program.command, program.args, dict(os.environ), str(ROOT)), stdio_client(program)),
+        "http": (Http(url), url),
+    }
+    figures = []
+    for name, (transport, target) in sides.items():
+        connection = Connection(name, transport, Settings(), Callbacks(), Watch(_unchanged), {})
+        await connection.open(DEADLINE)
+        ours = await _processor_of(partial(connection.call, _echo))
+        await connection.close()
+        async with Client(target) as client:
+            theirs = await _processor_of(partial(_echo, client))
+        detail = f"{ours:.2f} ms, the SDK's {theirs:.2f} ms; best of {ROUNDS}"
+        figures.append(
+            Figure(f"a call of a tool, {name}, against the SDK's client", ours / theirs, 1.5, "x", detail)
+        )
+    return figures
+
+
+async def _unchanged(offer: Offer) -> Offer:
+    return offer
+
+
+async def _echo(client: Client) -> None:
+    await client.call_tool("echo", {"text": "text "})
+
+
+async def _processor_of(call: Callable[[], Awaitable[None]]) -> float:
+    """The processor time of a call, in ms, in the best of so many rounds."""
+    found = []
+    async with asyncio.timeout(DEADLINE):
+        for _ in range(1 + ROUNDS):  # the first builds what is built once
+            began = process_time()
+            for _ in range(ECHOES):
+                await call()
+            found.append((process_time() - began) / ECHOES * 1e3)
+    return min(found)
 
 
 def _connecting(origin: str) -> Iterator[Figure]:
