@@ -109,6 +109,7 @@ def of(*kinds: Kind, slow: tuple[Kind, ...] = ()) -> pytest.MarkDecorator:
     )
 
 
+@pytest.mark.slow
 @of("stdio-modern", "http-python", slow=("stdio-handshake", "http-modern", "http-typescript"))
 async def test_calls_in_flight_end_with_an_error_when_their_server_is_killed_and_the_next_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -163,6 +164,7 @@ async def test_calls_while_a_server_is_away_end_with_an_error_and_are_not_execut
         assert not any(server.executed[each.number] for each in lost)
 
 
+@pytest.mark.slow
 @of("http-modern", "http-typescript", slow=("stdio-modern", "stdio-handshake", "http-python"))
 async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -180,6 +182,7 @@ async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
         assert all_callers.executed_once(after)
 
 
+@pytest.mark.slow
 @of("http-python", slow=("http-typescript",))
 async def test_calls_in_a_session_that_its_server_forgot_are_made_in_a_new_one(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -210,6 +213,7 @@ async def test_calls_in_flight_are_answered_though_their_session_is_opened_again
         assert all_callers.executed_once([beside, *calls.result(), *after])
 
 
+@pytest.mark.slow
 @of("stdio-modern", slow=("stdio-handshake", "http-modern", "http-python", "http-typescript"))
 async def test_calls_to_a_server_that_is_stopped_for_a_while_are_answered_when_it_goes_on(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -261,6 +265,7 @@ async def test_calls_while_a_restarted_server_opens_slowly_end_and_the_next_are_
         assert all_callers.executed_once(after)
 
 
+@pytest.mark.slow
 @of("stdio-handshake", slow=("stdio-modern", "http-modern", "http-python", "http-typescript"))
 async def test_a_server_that_another_version_replaces_is_called_as_it_is_now(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -284,6 +289,7 @@ async def test_a_server_that_another_version_replaces_is_called_as_it_is_now(
         assert not any(server.executed[each.number] for each in gone)
 
 
+@pytest.mark.slow
 @of("http-modern", slow=("stdio-modern", "stdio-handshake", "http-python", "http-typescript"))
 async def test_other_tools_that_a_server_notifies_of_are_there_in_a_later_turn(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind

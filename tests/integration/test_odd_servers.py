@@ -55,6 +55,7 @@ async def covered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         yield fleet, await reports(fleet, COVERING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", COVERING, ids=lambda server: server.label)
 async def test_a_fault_costs_no_more_than_it_must(
     covered: tuple[Fleet, dict[str, str]], server: OddServer
@@ -64,6 +65,7 @@ async def test_a_fault_costs_no_more_than_it_must(
         pytest.fail(wrong[server.label], pytrace=False)
 
 
+@pytest.mark.slow
 async def test_one_agent_can_have_all_of_them(covered: tuple[Fleet, dict[str, str]]) -> None:
     fleet, _ = covered
     sound = {tool.key: tool for each in COVERING if not each.why for tool in each.tools if tool.is_sound}

@@ -108,6 +108,7 @@ def test_it_is_as_after_a_true_start(options: dict[str, Any], own_session: bool,
     assert found == wanted
 
 
+@pytest.mark.slow
 async def test_the_process_of_an_isolated_agent_is_as_after_a_true_start(options: dict[str, Any]) -> None:
     env = {**options["env"], "PYTHONPATH": str(options["cwd"])}
     number = 200  # of the channel, which is in the command
@@ -162,6 +163,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_what_it_starts_is_as_after_a_true_start(options: dict[str, Any]) -> None:
     (options["cwd"] / "starter.py").write_text(STARTER)
     (options["cwd"] / "probe.py").write_text(

@@ -34,6 +34,7 @@ NAMES = {
 """How a model may name it, and what it gets."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_model_that_names_it_gets_an_error(tmp_path: Path, isolation: str) -> None:
     what = {"what": "lamp"}
