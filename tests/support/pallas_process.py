@@ -4,8 +4,8 @@ A true start imports fast-agent, fastmcp, SQLAlchemy and two thousand modules mo
 of processes. ``start``, ``run`` and ``start_async`` are ``subprocess.Popen``, ``subprocess.run`` and
 ``asyncio.create_subprocess_exec`` of a process that ``fork_server`` forks. There is one such server for each
 process of pytest, from the first start to the end, whatever way that ends; fleets that still run then are
-asked to end. Within ``forked_children`` the processes of isolated agents, the imports of `pallas check` and
-stdio bridges are such ones too, where the fleet is in the tests' own process.
+asked to end. Within ``forked_children`` these are such ones too, where the fleet or the workbench is in the
+tests' own process: isolated agents, the imports of `pallas check`, stdio bridges, recorded tests and replays.
 
 What a forked process starts of those is forked as well. Before it becomes a fleet it forks a server of its
 own, which has imported everything and nothing else. That makes children of the fleet, not of itself: they are
@@ -48,12 +48,13 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from pallas.cli import import_check
+from pallas import child_program
+from pallas.cli import import_check, version_tests
 from pallas.executors.ipc import child_process
 from pallas.fleet import programs
 
 from . import fork_client
-from .fork_client import LONGEST, OURS
+from .fork_client import LONGEST, OURS, ForkingLoop
 from .fork_server import ROOM
 
 _SERVER: Final = Path(__file__).with_name("fork_server.py")
@@ -96,7 +97,28 @@ def run(
         options["stdin"] = subprocess.PIPE
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start(*arguments, **options) as process:
+    return _ended(start(*arguments, **options), input, timeout=timeout, check=check)
+
+
+def _run(
+    command: Sequence[str], *, timeout: float, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` of what prints something; a command of `pallas` is forked where it can be."""
+    del options["capture_output"]
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    is_forked = fork_client.is_command(command) and _can_fork(command, options)
+    process = _Forked(command, **options) if is_forked else subprocess.Popen(command, **options)
+    return _ended(process, None, timeout=timeout, check=check)
+
+
+def _ended(
+    started: subprocess.Popen[Any],
+    input: Any,  # noqa: A002 - its name there
+    *,
+    timeout: float | None,
+    check: bool,
+) -> subprocess.CompletedProcess[Any]:
+    with started as process:
         try:
             out, err = process.communicate(input, timeout=timeout)
         except BaseException:
@@ -122,11 +144,16 @@ def forked_children() -> Iterator[None]:
     Their parent is the fork server then, in place of this process, and they end with that.
     """
     _server.wait_ready()
-    asking = types.ModuleType("asyncio")
+    asking, running = types.ModuleType("asyncio"), types.ModuleType("asyncio")
+    waiting = types.ModuleType("subprocess")
+    waiting.__dict__.update(subprocess.__dict__, run=_run)
     asking.__dict__.update(asyncio.__dict__, create_subprocess_exec=_exec)
+    running.__dict__.update(asyncio.__dict__, get_running_loop=partial(ForkingLoop, _Forked))
     with pytest.MonkeyPatch.context() as patch:
         for each in (child_process, import_check, programs):
             patch.setattr(each, "asyncio", asking)
+        patch.setattr(child_program, "asyncio", running)
+        patch.setattr(version_tests, "subprocess", waiting)
         yield
 
 
