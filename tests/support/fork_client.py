@@ -15,10 +15,12 @@ import types
 from asyncio import base_subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.cli import worker_parent
+from pallas import child_program
+from pallas.cli import version_tests, worker_parent
 from pallas.executors.ipc import keeper
 from pallas.fleet import parent_death
 
@@ -253,6 +255,45 @@ class ForkingLoop:
         return await connect(self._popen, command, protocol, options), protocol
 
 
+def forking_commands(popen: Callable[..., Any]) -> list[tuple[types.ModuleType, str, types.ModuleType]]:
+    """What has tests and replays forked that Pallas runs: each a module, a name there, and its value."""
+    running, waiting = types.ModuleType("asyncio"), types.ModuleType("subprocess")
+    running.__dict__.update(asyncio.__dict__, get_running_loop=partial(ForkingLoop, popen))
+    waiting.__dict__.update(subprocess.__dict__, run=partial(_run, popen))
+    return [(child_program, "asyncio", running), (version_tests, "subprocess", waiting)]
+
+
+def _run(
+    popen: Callable[..., Any], command: Sequence[str], *, timeout: float, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` of what prints something."""
+    del options["capture_output"]
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    is_forked = is_command(command) and can_fork(command, options.get("env"))
+    process = popen(command, **options) if is_forked else subprocess.Popen(command, **options)
+    return ended(process, None, timeout=timeout, check=check)
+
+
+def ended(
+    started: subprocess.Popen[Any],
+    input: Any,  # noqa: A002 - its name there
+    *,
+    timeout: float | None,
+    check: bool,
+) -> subprocess.CompletedProcess[Any]:
+    """What ``subprocess.run`` returns of a process."""
+    with started as process:
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
 def _fork_workers() -> None:
     """Fork the worker processes of a fleet, which lead no process group then."""
 
@@ -269,6 +310,8 @@ def _fork_workers() -> None:
 def install() -> None:
     """Fork here what asyncio starts of Pallas."""
     _fork_workers()
+    for module, name, forking in forking_commands(Sibling):
+        setattr(module, name, forking)
     truly = asyncio.create_subprocess_exec
 
     async def start(*command: Any, **options: Any) -> asyncio.subprocess.Process:

@@ -48,13 +48,12 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from pallas import child_program
-from pallas.cli import import_check, version_tests
+from pallas.cli import import_check
 from pallas.executors.ipc import child_process
 from pallas.fleet import programs
 
 from . import fork_client
-from .fork_client import LONGEST, OURS, ForkingLoop
+from .fork_client import LONGEST, OURS
 from .fork_server import ROOM
 
 _SERVER: Final = Path(__file__).with_name("fork_server.py")
@@ -97,37 +96,7 @@ def run(
         options["stdin"] = subprocess.PIPE
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return _ended(start(*arguments, **options), input, timeout=timeout, check=check)
-
-
-def _run(
-    command: Sequence[str], *, timeout: float, check: bool = False, **options: Any
-) -> subprocess.CompletedProcess[Any]:
-    """``subprocess.run`` of what prints something; a command of `pallas` is forked where it can be."""
-    del options["capture_output"]
-    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    is_forked = fork_client.is_command(command) and _can_fork(command, options)
-    process = _Forked(command, **options) if is_forked else subprocess.Popen(command, **options)
-    return _ended(process, None, timeout=timeout, check=check)
-
-
-def _ended(
-    started: subprocess.Popen[Any],
-    input: Any,  # noqa: A002 - its name there
-    *,
-    timeout: float | None,
-    check: bool,
-) -> subprocess.CompletedProcess[Any]:
-    with started as process:
-        try:
-            out, err = process.communicate(input, timeout=timeout)
-        except BaseException:
-            process.kill()
-            raise
-    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
-    if check:
-        done.check_returncode()
-    return done
+    return fork_client.ended(start(*arguments, **options), input, timeout=timeout, check=check)
 
 
 async def start_async(
@@ -144,16 +113,13 @@ def forked_children() -> Iterator[None]:
     Their parent is the fork server then, in place of this process, and they end with that.
     """
     _server.wait_ready()
-    asking, running = types.ModuleType("asyncio"), types.ModuleType("asyncio")
-    waiting = types.ModuleType("subprocess")
-    waiting.__dict__.update(subprocess.__dict__, run=_run)
+    asking = types.ModuleType("asyncio")
     asking.__dict__.update(asyncio.__dict__, create_subprocess_exec=_exec)
-    running.__dict__.update(asyncio.__dict__, get_running_loop=partial(ForkingLoop, _Forked))
     with pytest.MonkeyPatch.context() as patch:
         for each in (child_process, import_check, programs):
             patch.setattr(each, "asyncio", asking)
-        patch.setattr(child_program, "asyncio", running)
-        patch.setattr(version_tests, "subprocess", waiting)
+        for module, name, forking in fork_client.forking_commands(_Forked):
+            patch.setattr(module, name, forking)
         yield
 
 
