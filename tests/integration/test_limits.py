@@ -13,6 +13,8 @@ from pallas.fleet.local_port import LocalPort
 from pallas.limits.limit_reached import LimitReached
 from pallas.model import Fault, LoopStopped, Principal, RunStarted, Step
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 WRITTEN = "word " * 400
 SCRIPT = f"""
 rules:

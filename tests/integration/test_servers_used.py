@@ -26,7 +26,7 @@ NEVER = CheckIntervals(health=3600, confirm=3600, providers=3600, retry=3600)
 UNFIT: Mapping[str, Any] = {"name": "pay", "inputSchema": "{}"}
 WHY = "its inputSchema is a text, not an object"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(

@@ -6,6 +6,8 @@ import pytest
 from support.live import agent_module, client, running, write_project
 from support.providers import MODELS, Reply, in_turn, provider
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 SERVER = '''
 from pathlib import Path
 from mcp.server.mcpserver import MCPServer
