@@ -1,9 +1,9 @@
 """Odd MCP servers, generated: each costs at most its own tools, and health tells the truth about each.
 
 A server is a transport, some sound tools, and one to three faults (``support.odd_servers``). Through a real
-fleet, a scripted model calls every tool of every server. The default tier has each kind of fault once. The
-slow one has each kind alone, and the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows
-the line of each server with which something is wrong. To run some seeds or kinds alone::
+fleet, a scripted model calls every tool of every server: of few servers that have each kind of fault once, of
+each kind alone, and of the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows the line
+of each server with which something is wrong. To run some seeds or kinds alone::
 
     O="-m slow --show-capture=no tests/integration/test_odd_servers.py"
     PALLAS_ODD_SEEDS=17,40-45 .venv/bin/pytest $O -k seeds
