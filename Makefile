@@ -39,7 +39,7 @@ help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
 	@echo "make demo-tests  five recorded tests of the sample project, without a model"
 	@echo "make serve    run the same fleet headless"
-	@echo "make test     the test suite (WORKERS=4 processes, 0 for one without xdist; ARGS=... for pytest)"
+	@echo "make test     the test suite (WORKERS=3 processes, 0 for one without xdist; ARGS=... for pytest)"
 	@echo "make test-slow  its slow tests: hundreds of kills, thousands of sockets, the wheel, deployments, browsers"
 	@echo "make ci       all that a change must pass, with the time of each part"
 	@echo "make flaky    count how often tests fail on a busy machine (N=10 runs, LOAD=4 busy processes)"

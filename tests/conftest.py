@@ -4,15 +4,20 @@ import asyncio
 import faulthandler
 import gc
 import os
+import py_compile
+import re
 import sys
 import types
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.assertion import rewrite
+from _pytest.unraisableexception import gc_collect_iterations_key
 from hypothesis import settings
 from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 from support.leftovers import Leftovers
@@ -25,6 +30,9 @@ PAST_LIMIT_S = 60
 """Seconds past its time limit after which a test's process is ended."""
 LONGEST_ID = 100
 """Characters of a value in a test's name: some values are a megabyte, and each report repeats the name."""
+SOURCE = [Path(__file__).parents[1] / folder for folder in ("runtime/pallas", "pallas_tui")]
+NAMES_SLOW_TESTS = re.compile(rb"slow|MODERN_FIRST")
+"""What a file says that has slow tests."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REFERENCE_FILES = Path(__file__).parents[2] / "shared"
 """The folder beside the checkout with the files that some tests compare the project with."""
@@ -40,6 +48,15 @@ settings.load_profile("ci" if IN_CI else "lean")
 def pytest_configure(config: pytest.Config) -> None:
     """What a test leaves behind fails it."""
     config.pluginmanager.register(Leftovers(config))
+    # At the end garbage is looked for once, which takes a second, and not five times.
+    config.stash[gc_collect_iterations_key] = 1
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file without a slow test where only those run: each process would."""
+    if config.option.markexpr != "slow" or not collection_path.match("test_*.py"):
+        return None
+    return None if NAMES_SLOW_TESTS.search(collection_path.read_bytes()) else True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,6 +86,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     gc.disable()
     try:
         _rewrite_asserts(session.config)
+        _compile_source(session.config)
         return (yield)
     finally:
         gc.enable()
@@ -87,12 +105,21 @@ def _rewrite_asserts(config: pytest.Config) -> None:
                 rewrite._write_pyc(state, code, status, compiled)
 
 
+def _compile_source(config: pytest.Config) -> None:
+    """Nor is Pallas: without this each process would compile all of it."""
+    files = [file for folder in SOURCE for file in sorted(folder.rglob("*.py"))]
+    for file in _share(config, files):
+        if not Path(cache_from_source(str(file))).exists():
+            py_compile.compile(str(file), quiet=2)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config) -> None:
     """Hypothesis reads the constants of all of Pallas: here as well, each process does its share."""
     modules = [module for _, module in sorted(sys.modules.items()) if getattr(module, "__file__", None)]
-    for module in _share(config, [each for each in modules if is_local_module_file(str(each.__file__))]):
-        constants_from_module(module)
+    for module in _share(config, modules):
+        if is_local_module_file(str(module.__file__)):
+            constants_from_module(module)
 
 
 def _share[Each](config: pytest.Config, everything: list[Each]) -> list[Each]:
@@ -128,6 +155,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, which CI does not allow: {reason}"
     return report
+
+
+_folders: Counter[str] = Counter()
+"""How many temporary folders of that name there are."""
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty folder, as pytest's fixture; that one lists all folders of earlier tests each time."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}{_folders[name]}"
+    _folders[name] += 1
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,9 +5,12 @@ how both runs ended and returns the status of the last one. A command that passe
 ``build/flaky.json``.
 """
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Final
 
@@ -34,11 +37,16 @@ def main(name: str, command: Sequence[str]) -> int:
 def _run(command: Sequence[str]) -> tuple[int, float]:
     """Returns the status, and the seconds it took."""
     began = monotonic()
+    process = subprocess.Popen(command, start_new_session=True)
     try:
-        status = subprocess.run(command, check=False, timeout=LONGEST_S).returncode
+        status = process.wait(LONGEST_S)
     except subprocess.TimeoutExpired:
         print(f"{command[0]} did not end within {LONGEST_S} s", file=sys.stderr)
         status = 124  # as of the command timeout
+    finally:
+        with suppress(ProcessLookupError):  # with what the command started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     return status, monotonic() - began
 
 

@@ -68,6 +68,7 @@ def original() -> Any:
     return mcp_aggregator.MCPAggregator
 
 
+@pytest.mark.slow
 def test_agents_make_their_aggregator_in_one_place_by_a_name_of_the_module() -> None:
     made = [
         (place, node)
@@ -118,6 +119,7 @@ def test_what_is_set_on_an_instance_is_there() -> None:
     assert mcp_aggregator.MCPAggregator([], context=None).initialized is False
 
 
+@pytest.mark.slow
 def test_an_aggregator_is_not_reached_by_a_way_that_this_does_not_see() -> None:
     """``getattr`` with a name, and an aggregator under another name: both would pass by the search."""
     found = []
@@ -135,6 +137,7 @@ def test_an_aggregator_is_not_reached_by_a_way_that_this_does_not_see() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_every_call_fits_the_method_of_ours(uses: dict[str, list[str]]) -> None:
     wrong, seen = [], set()
     for place, node in nodes():

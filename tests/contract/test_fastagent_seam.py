@@ -251,6 +251,7 @@ def test_loading_a_history_does_what_fast_agent_does() -> None:
     assert len(inspect.getsource(LlmDecorator.load_message_history).splitlines()) == 12
 
 
+@pytest.mark.slow
 async def test_a_downstream_is_told_who_calls_without_reading_metadata_for_each_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

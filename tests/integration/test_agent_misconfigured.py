@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from mcp import Client
 from support.bridged import kind_of, refused
-from support.live import ECHO, ERAS, IN_A_FILE, client, module_fleet, write_project
+from support.live import ECHO, IN_A_FILE, MODERN_FIRST, client, module_fleet, write_project
 
 from pallas.cli.code_check import read_code
 from pallas.fleet.fleet import Fleet
@@ -48,7 +48,7 @@ def fleet(folder: Path) -> Path:
     return write_project(folder, agents, keys=keys, config=ECHO, files={"things.py": CODE})
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize(
     ("name", "text", "kind"),
     [

@@ -101,6 +101,7 @@ async def test_a_test_that_is_repeated_has_a_rate_with_its_interval(fleet: Serve
     assert "8/8 = 100% (68% to 100%), pass^3 100%" in out
 
 
+@pytest.mark.slow
 async def test_turns_of_one_conversation_follow_each_other(fleet: Served) -> None:
     turns = [
         {"ask": "hello", "expect": {"answer": {"contains": "turn 1"}}},
@@ -144,6 +145,7 @@ async def test_faults_of_a_tool_are_injected_in_a_fleet_of_its_own(fleet: Served
     assert (await pallas(fleet, "test", "away", "--live", "--own"))[0] == 1
 
 
+@pytest.mark.slow
 async def test_no_further_test_begins_when_the_tokens_are_used(fleet: Served) -> None:
     write(fleet, "dear", ask="find lamps")
     status, out, _ = await pallas(

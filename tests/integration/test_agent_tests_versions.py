@@ -8,7 +8,10 @@ import pytest
 from support.recorded import recorded_project
 from support.surfaces import command
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
+    pytest.mark.usefixtures("forked_children"),
+]
 
 
 def git(root: Path, *words: str) -> None:

@@ -220,6 +220,7 @@ async def test_after_a_cancelled_or_failed_run_the_connection_carries_no_bearer(
     assert all(not each.authorization for each in recorder.requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("down", ["auto", "legacy"])
 async def test_a_downstream_that_wants_a_bearer_for_everything_gets_the_callers(
     tmp_path: Path, down: str

@@ -230,6 +230,7 @@ async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_
         await asyncio.wait({working}, timeout=30)
 
 
+@pytest.mark.slow
 async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Path) -> None:
     # DR-1
     began, cancelled = anew(hands)
@@ -338,6 +339,7 @@ async def test_a_fleet_that_stays_is_told_when_stdin_ends(tmp_path: Path) -> Non
                 assert bridge.found(2) is None
 
 
+@pytest.mark.slow
 async def test_a_signal_ends_the_fleet_and_what_runs_in_it(hands: Path) -> None:
     began, cancelled = anew(hands)
     with raw(hands) as bridge:

@@ -78,6 +78,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project(tmp_path_factory.mktemp("kinds"), {**CARDS, **cards}, entries)
 
 
+@pytest.mark.slow
 async def test_each_kind_of_card_answers_with_the_cards_that_it_names(
     kinds: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ async def test_each_kind_of_card_answers_with_the_cards_that_it_names(
             assert expected in said[kind], said
 
 
+@pytest.mark.slow
 def test_a_name_that_no_card_has_is_a_mistake_at_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_name_that_no_card_has_is_a_mistake_at_its_line(
         assert printed.count("no card has that name") == 3
 
 
+@pytest.mark.slow
 async def test_a_missing_card_is_an_error_of_its_agent_until_it_is_there(tmp_path: Path) -> None:
     boss = card("You ask the helper.", name="boss", agents=["helper"])
     root = project(
@@ -144,6 +147,7 @@ async def test_a_missing_card_is_an_error_of_its_agent_until_it_is_there(tmp_pat
         await poll(said, lambda text: text == "it said seconded")
 
 
+@pytest.mark.slow
 async def test_an_entry_may_name_a_folder_and_its_own_name_chooses_among_its_cards(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from cryptography.fernet import Fernet
 from starlette.types import ASGIApp, Receive, Scope, Send
-from support.live import ERAS, ask, client, running
+from support.live import ERAS, MODERN_FIRST, ask, client, running
 from support.offline import model_record, offline_project
 from support.providers import Reply, in_turn
 from support.providers import provider as llm_provider
@@ -117,7 +117,7 @@ async def said(fleet: Fleet, agent: str, text: str = "hi", era: str = ERAS[0], *
         return await ask(connected, text, **arguments)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_agent_is_served_at_its_url_as_soon_as_it_is_made(fleet: Fleet, era: str) -> None:
     catalog, name = catalog_of(fleet), f"reviewer-{era[:4]}"
     literal = "You review {{file:agents.yaml}} {{currentDate}} \\{{env}} {{{x}}} {1: 2}"

@@ -228,6 +228,7 @@ async def test_ctrl_c_ends_a_fleet_of_ones_own_with_the_run(idle: Desk) -> None:
     await until(lambda: not any(each.is_running() for each in below))
 
 
+@pytest.mark.slow
 def test_files_with_mistakes_are_told_and_a_fleet_that_runs_answers_all_the_same(
     tmp_path: Path, fleet: Desk
 ) -> None:

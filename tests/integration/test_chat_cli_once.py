@@ -297,6 +297,7 @@ def test_what_a_fleet_refuses_is_told_as_it_says_it(api: ChatApi, tmp_path: Path
     assert done.stderr == "error: research is starting␛[2J\n"
 
 
+@pytest.mark.slow
 def test_what_is_not_seen_is_made_visible_whatever_the_pieces_are(api: ChatApi, tmp_path: Path) -> None:
     text = f"A{HIDDEN}B ❤\ufe0f 👩\u200d💻 हिन्दी e\u0301"
     seen = "A" + "".join(f"\\U{ord(c):08x}" if c > "\uffff" else f"\\u{ord(c):04x}" for c in HIDDEN) + "B"

@@ -62,6 +62,7 @@ async def test_nothing_of_messages_in_place_of_a_thread_stays_with_its_instance(
     assert (await answer_over_rest(fleet, agent, thread, message="on"))["text"] == "turn 4"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", [f"{name}_small" for name in AGENTS])
 async def test_a_summary_takes_the_place_of_what_an_instance_knows(fleet: Fleet, agent: str) -> None:
     thread: str | None = None

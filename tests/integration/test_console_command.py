@@ -39,6 +39,7 @@ def started(root: Path, **more: Any) -> Iterator[Popen[bytes]]:
             late.cancel()
 
 
+@pytest.mark.slow
 def test_the_command_serves_a_pipe_and_ends_with_it(root: Path) -> None:
     # HC-26
     with started(root) as console:
@@ -61,6 +62,7 @@ def test_what_a_handler_prints_is_shown_and_logged(root: Path) -> None:
     assert (printed[-1]["logger"], printed[-1]["agent"]) == ("pallas.agents.add", "add")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [ADD + b'{"a": 1, \\\n"b": 2}', b""])
 def test_the_command_serves_a_file_and_ends_with_it(root: Path, tmp_path: Path, said: bytes) -> None:
     # HC-26
@@ -80,6 +82,7 @@ def test_an_input_that_was_closed_before_is_at_its_end(root: Path) -> None:
     assert console.returncode == 0, err.decode()
 
 
+@pytest.mark.slow
 def test_it_ends_without_a_word_where_nobody_reads_its_answers(root: Path) -> None:
     with started(root) as console:
         assert console.stdin is not None
@@ -94,6 +97,7 @@ def test_it_ends_without_a_word_where_nobody_reads_its_answers(root: Path) -> No
     assert b"failed" not in said
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_what_is_asked_and_the_next_one_leaves(root: Path) -> None:
     # HC-26
     waits = root / "waits"
@@ -128,6 +132,7 @@ def test_the_command_says_what_is_wrong_with_a_project(tmp_path: Path) -> None:
     assert b"agents.yaml" in done.stderr
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_serves_the_project_is_not_waited_for_but_pointed_at(tmp_path: Path) -> None:
     own = project(tmp_path / "p")
     with served(own, XDG_STATE_HOME=str(tmp_path / "state")) as fleet:

@@ -16,6 +16,8 @@ from support.waiting import until
 from pallas.fleet.fleet import Fleet
 from pallas.model import ContextBill, ContextChange, Reloaded
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 SERVER = '''
 from stdio_server import StdioServer
 

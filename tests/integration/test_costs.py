@@ -226,6 +226,7 @@ async def test_a_cancelled_run_costs_what_was_asked(fleet: Fleet) -> None:
     assert cost_in(await get(fleet, f"/threads/{document['threadId']}")) == Cost.sum(own)
 
 
+@pytest.mark.slow
 async def test_a_summary_is_paid_for_by_its_run(fleet: Fleet) -> None:
     async with client(fleet, "small") as small:
         for turn in range(3):

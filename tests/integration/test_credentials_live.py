@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.recording import Recorder, recording
 
 from pallas.fleet.fleet import Fleet
@@ -48,7 +48,7 @@ def lines(fleet: Fleet) -> list[CredentialLine]:
     return requests.lines()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_key_is_followed_through_two_agents(tmp_path: Path, recorder: Recorder, era: str) -> None:
     # PR-25
     async with running(project(tmp_path, recorder, forward=True)) as fleet:

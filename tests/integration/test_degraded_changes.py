@@ -95,6 +95,7 @@ async def test_two_agents_that_share_a_server_lose_and_regain_it_each(tmp_path: 
                 assert (await answer_and_missing(each, "hi")) == ("hi", {})
 
 
+@pytest.mark.slow
 async def test_a_server_of_an_agent_below_is_missing_like_any_other(tmp_path: Path) -> None:
     # PI-12
     async with outages("left", "right") as (left, right):

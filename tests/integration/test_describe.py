@@ -299,6 +299,7 @@ server.run()
 """
 
 
+@pytest.mark.slow
 async def test_a_hostile_list_is_sanitised_and_bounded(tmp_path: Path) -> None:
     root = write_project(
         tmp_path,

@@ -31,7 +31,7 @@ from pallas.model import ToolEvent
 
 CALLERS = 16
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +102,12 @@ async def stopped(
         await asyncio.wait({calls}, timeout=60)
 
 
-def of(*kinds: Kind, slow: tuple[Kind, ...] = ()) -> pytest.MarkDecorator:
-    """A test of these kinds of servers, of some with ``make test-slow``."""
-    return pytest.mark.parametrize(
-        "kind", [*kinds, *(pytest.param(each, marks=pytest.mark.slow) for each in slow)]
-    )
+def of(*kinds: Kind) -> pytest.MarkDecorator:
+    """A test of these kinds of servers."""
+    return pytest.mark.parametrize("kind", kinds)
 
 
-@of("stdio-modern", "http-python", slow=("stdio-handshake", "http-modern", "http-typescript"))
+@of("stdio-modern", "http-python", "stdio-handshake", "http-modern", "http-typescript")
 async def test_calls_in_flight_end_with_an_error_when_their_server_is_killed_and_the_next_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -124,7 +122,6 @@ async def test_calls_in_flight_end_with_an_error_when_their_server_is_killed_and
         assert all_callers.executed_once([*calls.result(), *after])
 
 
-@pytest.mark.slow
 @of("stdio-modern", "http-typescript")
 async def test_an_agent_in_a_process_of_its_own_loses_and_regains_its_server_in_the_same_way(
     tmp_path: Path, forked_children: None, kind: Kind
@@ -146,7 +143,6 @@ async def test_an_agent_in_a_process_of_its_own_loses_and_regains_its_server_in_
         server.end()
 
 
-@pytest.mark.slow
 @of("http-modern", "http-python", "http-typescript")
 async def test_calls_while_a_server_is_away_end_with_an_error_and_are_not_executed_later(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -163,7 +159,7 @@ async def test_calls_while_a_server_is_away_end_with_an_error_and_are_not_execut
         assert not any(server.executed[each.number] for each in lost)
 
 
-@of("http-modern", "http-typescript", slow=("stdio-modern", "stdio-handshake", "http-python"))
+@of("http-modern", "http-typescript", "stdio-modern", "stdio-handshake", "http-python")
 async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -180,7 +176,7 @@ async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
         assert all_callers.executed_once(after)
 
 
-@of("http-python", slow=("http-typescript",))
+@of("http-python", "http-typescript")
 async def test_calls_in_a_session_that_its_server_forgot_are_made_in_a_new_one(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -194,7 +190,6 @@ async def test_calls_in_a_session_that_its_server_forgot_are_made_in_a_new_one(
         assert all_callers.executed_once([alone, *at_once])
 
 
-@pytest.mark.slow
 @of("http-python", "http-typescript")
 async def test_calls_in_flight_are_answered_though_their_session_is_opened_again_beside_them(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -210,7 +205,7 @@ async def test_calls_in_flight_are_answered_though_their_session_is_opened_again
         assert all_callers.executed_once([beside, *calls.result(), *after])
 
 
-@of("stdio-modern", slow=("stdio-handshake", "http-modern", "http-python", "http-typescript"))
+@of("stdio-modern", "stdio-handshake", "http-modern", "http-python", "http-typescript")
 async def test_calls_to_a_server_that_is_stopped_for_a_while_are_answered_when_it_goes_on(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -224,7 +219,6 @@ async def test_calls_to_a_server_that_is_stopped_for_a_while_are_answered_when_i
         assert all_callers.executed_once([*ended, *after])
 
 
-@pytest.mark.slow
 @of("stdio-modern", "http-modern", "http-python")
 async def test_calls_to_a_stopped_server_that_is_killed_end_with_an_error(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -241,7 +235,6 @@ async def test_calls_to_a_stopped_server_that_is_killed_end_with_an_error(
         assert all_callers.executed_once(after)
 
 
-@pytest.mark.slow
 @of("stdio-modern", "stdio-handshake", "http-python", "http-typescript")
 async def test_calls_while_a_restarted_server_opens_slowly_end_and_the_next_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
@@ -261,7 +254,7 @@ async def test_calls_while_a_restarted_server_opens_slowly_end_and_the_next_are_
         assert all_callers.executed_once(after)
 
 
-@of("stdio-handshake", slow=("stdio-modern", "http-modern", "http-python", "http-typescript"))
+@of("stdio-handshake", "stdio-modern", "http-modern", "http-python", "http-typescript")
 async def test_a_server_that_another_version_replaces_is_called_as_it_is_now(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -284,7 +277,7 @@ async def test_a_server_that_another_version_replaces_is_called_as_it_is_now(
         assert not any(server.executed[each.number] for each in gone)
 
 
-@of("http-modern", slow=("stdio-modern", "stdio-handshake", "http-python", "http-typescript"))
+@of("http-modern", "stdio-modern", "stdio-handshake", "http-python", "http-typescript")
 async def test_other_tools_that_a_server_notifies_of_are_there_in_a_later_turn(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -303,7 +296,6 @@ async def test_other_tools_that_a_server_notifies_of_are_there_in_a_later_turn(
         assert len(server.started) == starts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "protocol"),
     [

@@ -40,6 +40,7 @@ async def answered(one: Callers) -> None:
     await poll(one.call, lambda calls: calls[0].is_answered, timeout=90)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["answer", "exit", "null", pytest.param("silence", marks=pytest.mark.slow)])
 async def test_a_stdio_server_that_takes_only_initialize_first_is_reached_and_its_version_remembered(
     tmp_path: Path, first: str
@@ -167,6 +168,7 @@ async def test_health_is_not_ok_while_calls_fail_though_a_session_can_be_opened(
             assert one.none_twice()
 
 
+@pytest.mark.slow
 async def test_health_is_not_ok_while_a_stdio_server_ends_at_each_start(tmp_path: Path) -> None:
     with counted(tmp_path, "shop", "stdio-handshake") as server:
         root = counted_project(tmp_path / "p", [server])
@@ -208,6 +210,7 @@ async def busy(fleet: Fleet | Served, servers: Mapping[str, CountedServer]) -> A
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_served", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_no_process_of_a_stdio_server_outlives_the_fleet(tmp_path: Path, is_served: bool) -> None:
     """Whether it answers, was started again, is stopped, ignores that it shall end, or never connected."""

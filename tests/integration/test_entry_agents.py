@@ -51,6 +51,7 @@ async def answers(root: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 async def test_an_entry_serves_the_agent_of_its_name_then_that_of_its_key_then_the_default(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +100,7 @@ async def test_the_default_that_a_module_names_needs_no_warning(
     assert "several agents" not in caplog.text + capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_only_the_import_shows_is_chosen_and_reported_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ from pallas.config import AgentConfig
 from pallas.config.change_effects import effects_of
 from pallas.model import AgentSnapshot, AgentState
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 TESTS = Path(__file__).parents[1]
 
 ANSWERS = """

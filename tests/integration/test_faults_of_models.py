@@ -31,7 +31,11 @@ REAL: dict[FaultKind, str] = {
 CHATS = ("chat", "openai")
 SCRIPT = 'rules: [{when: {last: user}, say: "three lamps"}]'
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("soon_again")]
+pytestmark = [
+    pytest.mark.usefixtures("forked_children"),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("soon_again"),
+]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

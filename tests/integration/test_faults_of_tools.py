@@ -25,7 +25,7 @@ FAULTS: tuple[FaultKind, ...] = ("401", "429", "500", "dropped", "garbage", "cut
 LIMIT = 90
 """Seconds that a call of the program may take."""
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 def calls(server: str, tool: str = "say", text: str = "x") -> str:

@@ -19,6 +19,7 @@ def project(root: Path) -> Path:
     return offline_project(root, {"desk": None}, SCRIPT, files={"faults.yaml": FAULTS})
 
 
+@pytest.mark.slow
 async def test_a_fleet_serves_faults_if_it_is_allowed_to_and_says_so(tmp_path: Path) -> None:
     with served(project(tmp_path / "p"), "--allow-faults") as fleet:
         await fleet.says("] running")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx2
+import pytest
 from support.live import agent_module, all_ready, running
 from support.offline import offline_project
 from support.rest import chunks_in
@@ -19,6 +20,7 @@ rules:
 """
 
 
+@pytest.mark.slow
 async def test_a_run_that_the_end_of_the_fleet_cuts_is_told_and_kept(tmp_path: Path) -> None:
     # AG-5
     root = offline_project(tmp_path / "p", {"boss": agent_module("boss", ("echo",))}, SCRIPT)

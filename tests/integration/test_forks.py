@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS
+from support.live import MODERN_FIRST
 from support.recorded import PICTURE, recorded_project
 from support.recorded_runs import asked
 from support.recorded_runs import fleet as fleet
@@ -60,7 +60,7 @@ def step(recording: Recording, name: str) -> StepDetail:
     return next(each for each in recording.first.steps if each.step.name == name)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize("thread", [{}, {"conversation_id": "seen before"}])
 async def test_a_question_to_the_model_is_asked_again(
     fleet: Served, era: str, thread: dict[str, str]
@@ -215,6 +215,7 @@ async def goes_on_in_a_workbench(port: FleetPort, run: str) -> None:
         await port.fork("nobody", 1)
 
 
+@pytest.mark.slow
 async def test_a_workbench_goes_on_from_a_run_of_a_fleet_elsewhere(fleet: Served) -> None:
     run = await asked(fleet, "How many?")
     elsewhere = RemoteFleet(fleet.registry, TokenSource(fleet.registry))

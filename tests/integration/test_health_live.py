@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from support.dials import Dials, dials
 from support.fake_downstreams import FakeDownstream, serving, status
-from support.live import ERAS, agent_module, ask, client, running, tool_call, write_project
+from support.live import ERAS, MODERN_FIRST, agent_module, ask, client, running, tool_call, write_project
 from support.offline import offline_model
 from support.waiting import until
 
@@ -29,7 +29,7 @@ from pallas.scripted.scripted_server import record_of
 
 QUICK = CheckIntervals(health=0.05, confirm=0.02, providers=0.05, retry=0.05)
 NEVER = CheckIntervals(health=3600, confirm=3600, providers=3600, retry=3600)
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 def project(root: Path, servers: Mapping[str, Dials | str], **more: Any) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, ask, client, module_fleet, write_project
+from support.live import MODERN_FIRST, ask, client, module_fleet, write_project
 
 from pallas.fleet.fleet import Fleet
 
@@ -33,7 +33,7 @@ def fleet(folder: Path) -> Path:
     return write_project(folder, {"one": None})
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_row_that_is_left_out_is_explained_in_words(
     fleet: Fleet, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.live import ECHO_SERVER, ERAS, ask, client
+from support.live import ECHO_SERVER, ERAS, MODERN_FIRST, ask, client
 from support.ports import free_ports
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
@@ -220,7 +220,7 @@ async def test_the_models_script_is_read_in_place(saves: Saves) -> None:
     await saves.settled()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_broken_edit_changes_nothing_and_the_next_good_one_heals(saves: Saves, era: str) -> None:
     good = module("tools", "Fir.", ("echo",))
     await saves.after("agents/tools.py", good)
@@ -294,6 +294,7 @@ async def test_a_broken_agents_file_changes_nothing_and_says_all_that_is_wrong(s
     assert (await saves.outcome("", mark)).outcome == "unchanged"
 
 
+@pytest.mark.slow
 async def test_what_only_another_start_takes_over_is_told_with_its_line(saves: Saves) -> None:
     good = (saves.root / "agents.yaml").read_text()
     port, document = saves.fleet.project.registry_port, yaml.safe_load(good)
@@ -311,6 +312,7 @@ async def test_what_only_another_start_takes_over_is_told_with_its_line(saves: S
     await saves.after("agents.yaml", good)
 
 
+@pytest.mark.slow
 async def test_while_watching_is_paused_changes_wait_and_a_reload_by_hand_takes_them(saves: Saves) -> None:
     saves.fleet.control_fleet("pause")
     await until(lambda: (watch := saves.fleet.snapshot().watch) is not None and watch.mode == "paused")

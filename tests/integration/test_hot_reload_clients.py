@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, ask, client
+from support.live import ERAS, MODERN_FIRST, ask, client
 from support.reloading import Saves, module, saying, watched
 from support.turnstile import turnstile
 from support.waiting import until
@@ -89,7 +89,7 @@ async def test_twenty_clients_talk_while_their_agent_is_saved_thirty_times(tmp_p
         assert len({number for talker in talkers for number in talker.seen}) > SAVES // 4
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_run_in_flight_finishes_on_the_version_that_began_it(tmp_path: Path, era: str) -> None:
     script = saying("Version 1.", more=HELD)
     async with (
@@ -200,6 +200,7 @@ async def test_it_works_where_the_system_tells_of_no_change(
             await until(lambda number=number: saves.instruction("one") == version(number))
 
 
+@pytest.mark.slow
 async def test_an_agent_that_writes_a_file_it_reads_is_not_reloaded_for_ever(tmp_path: Path) -> None:
     source = (
         "from pathlib import Path\n\ncount = Path(__file__).with_name('count.txt')\n"

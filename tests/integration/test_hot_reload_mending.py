@@ -95,6 +95,7 @@ async def test_programs_that_are_down_start_again_when_their_file_or_entry_is_sa
         assert shown(fleet).restarts == 0
 
 
+@pytest.mark.slow
 async def test_a_module_that_did_not_import_at_the_start_is_mended_by_saving_it(tmp_path: Path) -> None:
     broken = "import nothing_of_that_name\n" + module("one", "Apple.")
     async with watched(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.live import ERAS, ask, client
+from support.live import MODERN_FIRST, ask, client
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
@@ -139,7 +139,7 @@ async def test_a_file_of_agents_outside_the_project_is_followed(saves: Saves) ->
     await saves.settled()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_the_history_prompt_goes_and_comes_with_the_scope_of_instances(  # PR-15
     saves: Saves, era: str
 ) -> None:

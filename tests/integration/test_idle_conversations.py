@@ -10,14 +10,14 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from support import pallas_process, raw_client
-from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, ERAS, MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.runs.conversations import IDLE_SECONDS, Conversations
 
 CALL = '***CALL_TOOL echo__{} {{"text": "hi"}}'
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 def _conversations(fleet: Fleet, agent: str) -> Conversations:

@@ -22,7 +22,7 @@ from pallas_tui.instances.agent_poller import PollPace
 from pallas_tui.instances.instance_store import InstanceStore
 from pallas_tui.mcp_link import Era, McpLink
 
-ERAS: tuple[Era, ...] = ("auto", "legacy")
+MODERN_FIRST: tuple[Era, ...] = ("auto", "legacy")
 
 
 class Links:
@@ -82,7 +82,7 @@ async def setup(era: Era = "auto", store: InstanceStore | None = None) -> AsyncI
         await here.book.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_fleet_is_listed_before_attaching_and_attached_with_a_connection_an_agent(
     tmp_path: Path, era: Era
 ) -> None:
@@ -132,7 +132,7 @@ async def served(*agents: EchoAgent) -> AsyncIterator[tuple[str, FakeRegistry]]:
         yield origin, registry
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_each_status_has_its_gauge_value_and_polls_share_one_session(era: Era) -> None:
     # PI-15, PI-16
     async with EchoAgent("one") as agent, served(agent) as (origin, _), setup(era) as here:

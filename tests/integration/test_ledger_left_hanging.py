@@ -81,7 +81,7 @@ async def test_a_fleet_ends_in_time_although_its_database_does_not_answer(
         await left_hanging(tmp_path, f"sqlite:///{tmp_path}/ledger.sqlite3", never_written, caplog)
     else:
         server: Server = request.getfixturevalue("server")
-        async with fresh_database(server) as url:
+        async with fresh_database(server, is_empty=True) as url:
             await left_hanging(tmp_path, url, lambda _: paused(server), caplog)
 
 

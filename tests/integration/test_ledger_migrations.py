@@ -75,11 +75,11 @@ def is_of_search(name: str) -> bool:
 
 @pytest.mark.slow
 async def test_tables_that_were_made_are_those_that_revisions_make(
-    database_url: str,
+    empty_database_url: str,
     request: pytest.FixtureRequest,
     tmp_path: Any,
 ) -> None:
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     made = await ledger.database.read(shape)
     assert await ledger.database.read(drift) == []
     await ledger.close()
@@ -91,10 +91,10 @@ async def test_tables_that_were_made_are_those_that_revisions_make(
         assert await database.read(shape) == made
         await database.close()
 
-    if database_url.startswith("sqlite"):
+    if empty_database_url.startswith("sqlite"):
         await upgraded(f"sqlite:///{tmp_path}/other.sqlite3")
     else:
-        async with fresh_database(request.getfixturevalue("postgres")) as url:
+        async with fresh_database(request.getfixturevalue("postgres"), is_empty=True) as url:
             await upgraded(url)
     assert {each for each in made if not is_of_search(each)} == {*metadata.tables, "alembic_version"}
 
@@ -104,26 +104,26 @@ def test_the_revisions_of_the_package_are_those_that_the_tables_know() -> None:
     assert tuple(each.revision for each in script.walk_revisions()) == REVISIONS[::-1]
 
 
-async def test_tables_that_revisions_made_are_used_as_they_are(database_url: str) -> None:
-    database = await opened(database_url)
+async def test_tables_that_revisions_made_are_used_as_they_are(empty_database_url: str) -> None:
+    database = await opened(empty_database_url)
     await database.write(upgrade)
     await database.close()
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     thread = (await ledger.threads.create("jarvis", "me")).id
     assert await turn(ledger, thread, "r1") == 1
     await ledger.close()
 
 
 async def test_older_tables_are_brought_up_to_date(
-    database_url: str,
+    empty_database_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     await ledger.close()
     asked: list[Connection] = []
     monkeypatch.setattr("pallas.ledger.schema.HEAD", "9999")
     monkeypatch.setattr("pallas.ledger.migrate.upgrade", asked.append)
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     await ledger.close()
     assert len(asked) == 1
 
@@ -137,8 +137,10 @@ INSERT INTO runs (id, agent, owner, thread_id, status, life, started_at)
 
 
 @pytest.mark.slow
-async def test_runs_of_a_release_that_did_not_continue_any_are_put_into_error(database_url: str) -> None:
-    database = await opened(database_url)
+async def test_runs_of_a_release_that_did_not_continue_any_are_put_into_error(
+    empty_database_url: str,
+) -> None:
+    database = await opened(empty_database_url)
 
     def before(connection: Connection) -> None:
         config = configuration()
@@ -149,7 +151,7 @@ async def test_runs_of_a_release_that_did_not_continue_any_are_put_into_error(da
 
     await database.write(before)
     await database.close()
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     try:
         # A life that only the run mentions has a moment in PostgreSQL.
         estate = await poll(lambda: ledger.inherit(lambda agent: True), lambda found: found != Estate())
@@ -173,8 +175,8 @@ INSERT INTO messages (thread_id, turn_index, part, role, content, status, run_id
 """
 
 
-async def test_a_run_that_has_no_claim_goes_on(database_url: str) -> None:
-    database = await opened(database_url)
+async def test_a_run_that_has_no_claim_goes_on(empty_database_url: str) -> None:
+    database = await opened(empty_database_url)
 
     def before(connection: Connection) -> None:
         config = configuration()
@@ -185,7 +187,7 @@ async def test_a_run_that_has_no_claim_goes_on(database_url: str) -> None:
 
     await database.write(before)
     await database.close()
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     try:
         as_it_was = await ledger.runs.get("r1")
         assert as_it_was is not None
@@ -203,35 +205,35 @@ async def test_a_run_that_has_no_claim_goes_on(database_url: str) -> None:
         await ledger.close()
 
 
-async def test_a_ledger_of_a_newer_release_is_refused(database_url: str) -> None:
-    ledger = await open_ledger(database_url)
+async def test_a_ledger_of_a_newer_release_is_refused(empty_database_url: str) -> None:
+    ledger = await open_ledger(empty_database_url)
     newer = text("UPDATE alembic_version SET version_num = '9999'")
     await ledger.database.write(lambda connection: connection.execute(newer).rowcount)
     await ledger.close()
     with pytest.raises(Fault) as caught:
-        await open_ledger(database_url)
+        await open_ledger(empty_database_url)
     assert caught.value.type is FaultType.CONFIG
     assert "newer release" in caught.value.message
     assert HEAD in caught.value.message
     assert "9999" in caught.value.message
 
 
-async def test_a_database_with_other_tables_of_these_names_is_left_alone(database_url: str) -> None:
-    database = await opened(database_url)
+async def test_a_database_with_other_tables_of_these_names_is_left_alone(empty_database_url: str) -> None:
+    database = await opened(empty_database_url)
     foreign = text("CREATE TABLE messages (body TEXT)")
     await database.write(lambda connection: connection.execute(foreign).rowcount)
     await database.close()
     with pytest.raises(Fault) as caught:
-        await open_ledger(database_url)
+        await open_ledger(empty_database_url)
     assert caught.value.type is FaultType.CONFIG
     assert "a database of its own" in caught.value.message
-    database = await opened(database_url)
+    database = await opened(empty_database_url)
     assert list(await database.read(shape)) == ["messages"]
     await database.close()
 
 
-async def test_fleets_that_start_together_make_the_tables_once(database_url: str) -> None:
-    ledgers = await asyncio.gather(*(open_ledger(database_url) for _ in range(6)))
+async def test_fleets_that_start_together_make_the_tables_once(empty_database_url: str) -> None:
+    ledgers = await asyncio.gather(*(open_ledger(empty_database_url) for _ in range(6)))
     assert len({ledger.salt for ledger in ledgers}) == 1
     assert len({ledger.life for ledger in ledgers}) == 6
     for ledger in ledgers:

@@ -1034,7 +1034,7 @@ async def test_a_fleet_that_was_without_its_server_takes_nobody_for_dead_until_o
 @asynccontextmanager
 async def beside_a_dead_one(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ledger]:
     """A fleet that does not beat again by itself, and another one that is gone with a run."""
-    async with fresh_database(server) as url:
+    async with fresh_database(server, is_empty=True) as url:
         (thread,) = await threads_of(url, 1)
         await left_behind(url, run("r1", thread))
         monkeypatch.setattr("pallas.ledger.advisory_locks.BEAT_SECONDS", 3600.0)

@@ -13,6 +13,8 @@ from pallas.fleet.local_port import LocalPort
 from pallas.limits.limit_reached import LimitReached
 from pallas.model import Fault, LoopStopped, Principal, RunStarted, Step
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 WRITTEN = "word " * 400
 SCRIPT = f"""
 rules:
@@ -57,6 +59,7 @@ def tokens_of(steps: list[Step]) -> list[int]:
     return [(step.usage.input or 0) + (step.usage.output or 0) for step in steps]
 
 
+@pytest.mark.slow
 async def test_twenty_agents_at_once_exceed_a_limit_by_one_question_at_most(tmp_path: Path) -> None:
     limit = 5_000
     async with running(project(tmp_path, {"per_run": {"tokens": limit}})) as fleet:

@@ -66,6 +66,7 @@ def meter(fleet: Fleet, run_id: str) -> RunMeter:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_handler_is_told_which_limit_leaves_no_room_for_its_question(
@@ -93,6 +94,7 @@ async def test_a_handler_gets_what_remains_of_the_limits_of_the_run_that_asks_it
         assert meter(fleet, result.run_id).accounts[0].used.steps == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [SIMPLE, ACP])
 async def test_a_worker_is_charged_with_what_it_reports_and_not_asked_without_room(
     tmp_path: Path, program: Path

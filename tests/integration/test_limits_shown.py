@@ -86,6 +86,7 @@ def test_every_surface_shows_the_same_sums(fleet: Served, capsys: pytest.Capture
     assert "limits have no names; write `pallas get limits`" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_question_without_room_is_a_fault_with_the_time_to_come_back(fleet: Served) -> None:
     for _ in range(100):
         answer = rest(fleet, "/agents/writer/chat", {"message": "page " * 100, "stream": False})

@@ -87,6 +87,7 @@ async def stage(
             unlisten()
 
 
+@pytest.mark.slow
 async def test_a_handler_has_one_budget_for_all_that_is_asked_for_it_through_models(stage: Any) -> None:
     # HC-33
     fleet, _, _ = stage

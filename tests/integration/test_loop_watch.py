@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mcp import Client
-from support.live import BLOCKING, ERAS, write_project
+from support.live import BLOCKING, MODERN_FIRST, write_project
 from support.offline import offline_project
 from support.threads import started
 from support.waiting import until
@@ -47,7 +47,7 @@ def told(fleet: ThreadedFleet) -> list[LoopBlocked]:
     return [event for event in events if event.place.startswith("agents/slow.py")]
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_the_agent_that_blocks_the_loop_is_named_with_its_line_while_it_does(
     tmp_path: Path, own_log: Path, era: str
 ) -> None:

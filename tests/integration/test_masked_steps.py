@@ -22,6 +22,8 @@ from pallas.surfaces.listener import Listener, bind
 from pallas.telemetry.log import redact_project
 from pallas.telemetry.open_step import MAX_TEXT
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 # None has a shape or a name that says what it is.
 FLEETS = "fleetsown-51c07ae29b40d8"
 HANDED = 'hande"dover\\-83b1f5e06c'

@@ -186,8 +186,10 @@ INSERT INTO messages (thread_id, turn_index, part, role, content, status, create
 """
 
 
-async def test_an_older_ledger_is_indexed_and_what_an_older_release_writes_too(database_url: str) -> None:
-    address = address_of(database_url)
+async def test_an_older_ledger_is_indexed_and_what_an_older_release_writes_too(
+    empty_database_url: str,
+) -> None:
+    address = address_of(empty_database_url)
     database: Database
     if address.path is not None:
         database = await SqliteDatabase.open(address.path, address.shown)
@@ -202,7 +204,7 @@ async def test_an_older_ledger_is_indexed_and_what_an_older_release_writes_too(d
             connection.execute(text(statement))
 
     await database.write(before)
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     try:
         assert await found(ledger, "needle") == ["t1"]
         await database.write(lambda it: it.execute(text(MEANWHILE)).rowcount)

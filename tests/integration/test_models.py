@@ -10,7 +10,7 @@ import pytest
 from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.usage_tracking import UsageAccumulator
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.scripted import model
 
 from pallas.config import Capabilities
@@ -91,7 +91,7 @@ def _project(root: Path, url: str, default: str, **config: Any) -> Path:
     return write_project(root, {"one": agent_module("one")}, config=settings)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_the_provider_is_asked_for_the_model_after_the_first_dot(tmp_path: Path, era: str) -> None:
     # PR-12
     async with model(tmp_path, SCRIPT) as offline:
@@ -132,6 +132,7 @@ async def test_declared_capabilities_are_those_of_the_model_that_runs(tmp_path: 
             assert entry["server"]["capabilities"] == {"model": "plain-1.5", **declared}
 
 
+@pytest.mark.slow
 async def test_references_and_aliases_are_resolved_before_a_models_name_is_shown(tmp_path: Path) -> None:
     child = """
 

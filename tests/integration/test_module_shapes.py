@@ -133,6 +133,7 @@ async def test_what_cannot_work_is_told_what_to_write(
                 assert "write `f" in text
 
 
+@pytest.mark.slow
 def test_the_import_says_it_in_the_same_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     modules = {name: text for name, (text, _, _) in CANNOT.items()}
     root = project(tmp_path, {**modules, "pair": TWO})

@@ -92,6 +92,7 @@ async def test_what_is_no_answer_says_why_and_is_repeated_only_if_that_may_help(
     assert dict(behind.asked) == {odd: requests for odd, (_, _, requests) in cases.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", MODELS)
 async def test_a_call_whose_arguments_are_no_object_is_not_made_and_the_model_is_told(
     fleet: Fleet, behind: OddModels, agent: str

@@ -1,9 +1,9 @@
 """Odd MCP servers, generated: each costs at most its own tools, and health tells the truth about each.
 
 A server is a transport, some sound tools, and one to three faults (``support.odd_servers``). Through a real
-fleet, a scripted model calls every tool of every server. The default tier has each kind of fault once. The
-slow one has each kind alone, and the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows
-the line of each server with which something is wrong. To run some seeds or kinds alone::
+fleet, a scripted model calls every tool of every server: of few servers that have each kind of fault once, of
+each kind alone, and of the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows the line
+of each server with which something is wrong. To run some seeds or kinds alone::
 
     O="-m slow --show-capture=no tests/integration/test_odd_servers.py"
     PALLAS_ODD_SEEDS=17,40-45 .venv/bin/pytest $O -k seeds
@@ -55,6 +55,7 @@ async def covered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         yield fleet, await reports(fleet, COVERING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", COVERING, ids=lambda server: server.label)
 async def test_a_fault_costs_no_more_than_it_must(
     covered: tuple[Fleet, dict[str, str]], server: OddServer
@@ -64,6 +65,7 @@ async def test_a_fault_costs_no_more_than_it_must(
         pytest.fail(wrong[server.label], pytrace=False)
 
 
+@pytest.mark.slow
 async def test_one_agent_can_have_all_of_them(covered: tuple[Fleet, dict[str, str]]) -> None:
     fleet, _ = covered
     sound = {tool.key: tool for each in COVERING if not each.why for tool in each.tools if tool.is_sound}

@@ -185,6 +185,7 @@ async def test_a_loop_ends_with_its_twelfth_round_and_its_turn_is_complete(fleet
     assert (await say(fleet, "rest", "go on", thread))[0].startswith("turn ")
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_is_told_by_a_summary_of_the_agents_own_model(fleet: Served) -> None:
     await fleet.says("running")
     thread = None

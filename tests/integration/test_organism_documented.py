@@ -22,6 +22,7 @@ from pallas.cli.check import check
 from pallas.fleet.fleet import Fleet
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 async def test_the_documented_file_loads_unchanged_and_its_agent_uses_its_tools(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -18,18 +18,21 @@ import pytest
 from support import pallas_process
 from support.waiting import until
 
+from pallas import child_program
 from pallas.executors.ipc import child_process
+from pallas.fleet.parent_death import leashed
 
 LONG = 180
 """Seconds: some of what these tests start imports all of Pallas."""
 PROBE = """
-import gc, json, os, resource, signal, sys, threading, warnings
+import gc, json, os, resource, signal, sys, threading, time, warnings
 
 def stream(each):
     return [each.name, each.mode, each.encoding, each.errors, each.newlines, each.line_buffering,
             each.write_through, each.isatty(), type(each.buffer).__name__, each.fileno()]
 
 print(json.dumps({
+    "zone": [time.timezone, *time.tzname],
     "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "cwd": os.getcwd(),
     "environ": dict(os.environ), "flags": list(sys.flags), "name": __name__, "file": __file__,
     "main": sys.modules["__main__"].__dict__ is globals(), "spec": __spec__.name,
@@ -62,7 +65,12 @@ if "wait" in sys.argv:
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "probe.py").write_text(PROBE)
-    more = {"SESSION": str(os.getsid(0)), "GROUP": str(os.getpgrp()), "MINE": "ümläut \udcff"}
+    more = {
+        "SESSION": str(os.getsid(0)),
+        "GROUP": str(os.getpgrp()),
+        "MINE": "ümläut \udcff",
+        "TZ": "<+11>-11",
+    }
     return {
         "cwd": tmp_path,
         "env": {**os.environ, **more},
@@ -108,6 +116,7 @@ def test_it_is_as_after_a_true_start(options: dict[str, Any], own_session: bool,
     assert found == wanted
 
 
+@pytest.mark.slow
 async def test_the_process_of_an_isolated_agent_is_as_after_a_true_start(options: dict[str, Any]) -> None:
     env = {**options["env"], "PYTHONPATH": str(options["cwd"])}
     number = 200  # of the channel, which is in the command
@@ -141,6 +150,22 @@ async def test_the_process_of_an_isolated_agent_is_as_after_a_true_start(options
         assert await probe() == true
 
 
+@pytest.mark.parametrize("words", [("--version",), ("no-such-command",)], ids=["works", "fails"])
+async def test_a_command_that_a_fleet_runs_is_as_after_a_true_start(
+    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = leashed((sys.executable, "-P", "-m", "pallas.server", *words))
+
+    async def ran() -> child_program.Ran:
+        return await child_program.run(command, timeout=LONG, limit=2**16, cwd=tmp_path, complains=True)
+
+    true = await ran()
+    with pallas_process.forked_children():
+        monkeypatch.delattr(subprocess.Popen, "_execute_child")  # what a true start needs
+        assert await ran() == true
+    assert (true.status == 0) is (words == ("--version",))
+
+
 STARTER = """
 import asyncio, json, os, socket, sys
 
@@ -162,6 +187,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_what_it_starts_is_as_after_a_true_start(options: dict[str, Any]) -> None:
     (options["cwd"] / "starter.py").write_text(STARTER)
     (options["cwd"] / "probe.py").write_text(

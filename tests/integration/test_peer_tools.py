@@ -217,6 +217,7 @@ async def test_a_peer_that_somebody_else_ends_is_an_error_and_the_model_goes_on(
     assert outcomes == {"desk": "ok", "office.clerk": "ok", "writer": "cancelled", "holder": "cancelled"}
 
 
+@pytest.mark.slow
 async def test_callers_at_once_each_get_their_own_answer(fleet: Fleet) -> None:
     before = fleet.hub.seq
     async with client(fleet, "desk", era=ERAS[0]) as one, client(fleet, "desk", era=ERAS[1]) as two:

@@ -14,6 +14,8 @@ from support.waiting import until
 from pallas.telemetry.log import close_logging, setup_logging
 from pallas.telemetry.log.printed_lines import logging_prints
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 ISOLATIONS = ("none", pytest.param("process", marks=pytest.mark.slow))
 PRINTING = """
 import sys

@@ -194,6 +194,7 @@ async def test_it_can_be_stopped_while_it_waits_to_be_started_again(tmp_path: Pa
     assert "server shop" not in names
 
 
+@pytest.mark.slow
 async def test_nothing_of_its_group_is_left_between_two_lives(tmp_path: Path) -> None:
     source = SERVER.replace(
         "broken = folder",

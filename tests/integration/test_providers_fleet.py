@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 from support.bridged import kind_of, refused, tell
-from support.live import ERAS, client, running, write_project
+from support.live import ERAS, MODERN_FIRST, client, running, write_project
 from support.ports import free_ports
 from support.scripted import Model, model
 from support.virtual import virtual
@@ -18,7 +18,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import Event, Rerouted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 NEAR = """
 rules:

@@ -204,6 +204,7 @@ async def test_the_bridge_and_virtual_servers_ask_their_callers(fleet: Fleet, er
         assert "released main" in text_of(result)
 
 
+@pytest.mark.slow
 @both_eras
 async def test_the_bridge_on_stdio_passes_questions_on_to_its_client(fleet: Fleet, era: str) -> None:
     async def fill(_: Any, params: Any) -> mt.ElicitResult:

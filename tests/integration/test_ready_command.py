@@ -41,6 +41,7 @@ def test_a_project_with_mistakes_is_told(tmp_path: Path, capsys: pytest.CaptureF
     assert "agents.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_it_waits_until_the_fleet_is_ready_and_names_what_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.live import ERAS
+from support.live import MODERN_FIRST
 from support.pallas_process import start_async
 from support.recorded import PICTURE, recorded_project
 from support.recorded_runs import asked
@@ -39,6 +39,7 @@ async def recorded(fleet: Served, run: str) -> Recording:
         return read_archive(answer.content)
 
 
+@pytest.mark.slow
 async def test_all_that_a_run_led_to_is_recorded(fleet: Served) -> None:
     run = await asked(
         fleet, "How many?", conversation_id="a thread", images=[{"data": PICTURE, "mime_type": "image/png"}]
@@ -83,7 +84,8 @@ async def test_a_recording_says_which_version_of_each_agent_ran(fleet: Served) -
     assert (await recorded(fleet, alone)).first.version == found["keeper"]
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.slow
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_the_pictures_of_a_tool_are_files(fleet: Served, tmp_path: Path, era: str) -> None:
     run = await asked(fleet, "find lamps", "clerk", era, conversation_id=f"thread of {era}")
     said = await typed("record", run, "-o", str(tmp_path / "found"), "-p", str(fleet.root))
@@ -200,7 +202,7 @@ async def compared(fleet: Served, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_two_runs_of_a_fleet_are_compared(fleet: Served, tmp_path: Path, era: str) -> None:
     runs = [await asked(fleet, "How many?", era=era), await asked(fleet, "How many?", era=era)]
     other = await asked(fleet, "hello", era=era)

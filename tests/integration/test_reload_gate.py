@@ -21,7 +21,7 @@ from pallas.config.ports import free_port
 from pallas.fleet.reload.reload_report import report_line
 from pallas.model import HoldingTest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.kept import written
-from support.live import ERAS, all_ready, ask, client, running, write_project
+from support.live import MODERN_FIRST, all_ready, ask, client, running, write_project
 from support.offline import offline_project
 from support.waiting import until
 
@@ -14,7 +14,7 @@ SCRIPT = "rules: [{say: 'turn {{ turns }}'}]"
 PRICES = {"generic.scripted": {"input": 3.0, "output": 15.0}}
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_remote_run_costs_what_the_other_fleet_says(tmp_path: Path, era: str) -> None:
     there = offline_project(tmp_path / "there", {"near": None}, SCRIPT, top={"prices": PRICES})
     async with running(there, database="memory") as other:

@@ -135,6 +135,7 @@ rules:
 """
 
 
+@pytest.mark.slow
 async def test_what_was_said_before_in_the_conversation_is_sent_again(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "p", {"plain": agent_module("plain", ("echo",))}, TALK)
     async with running(root, database="memory") as fleet:

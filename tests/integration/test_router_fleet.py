@@ -11,7 +11,7 @@ import yaml
 from support.bridged import tell
 from support.granted import TOKENS, auth
 from support.granted import rules as granted
-from support.live import ERAS, HeardEvents, all_ready, ask, client, running
+from support.live import MODERN_FIRST, HeardEvents, all_ready, ask, client, running
 from support.ports import free_ports
 from support.virtual import virtual
 from support.waiting import until
@@ -109,7 +109,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         yield fleet
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_the_agent_that_fits_answers_and_who_it_was_is_in_the_result(fleet: Fleet, era: str) -> None:
     # DR-32
     async with client(fleet, "front", era=era) as connected:
@@ -121,7 +121,7 @@ async def test_the_agent_that_fits_answers_and_who_it_was_is_in_the_result(fleet
         assert await ask(another, "proofread my letters") == "writer: proofread my letters"
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_who_it_was_is_in_the_documents_of_the_bridge(fleet: Fleet, era: str) -> None:
     # DR-32
     asked = {"agentId": "front", "prompt": "fix this test please"}

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from support.live import agent_module, client, running, write_project
 from support.providers import MODELS, Reply, in_turn, provider
 
@@ -56,6 +57,7 @@ async def names_of(root: Path) -> tuple[str, ...]:
     return names
 
 
+@pytest.mark.slow
 async def test_models_get_names_that_providers_take_and_the_same_at_each_start(tmp_path: Path) -> None:
     first = await names_of(tmp_path / "one")
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in first)

@@ -17,6 +17,8 @@ from pallas.model import Notice
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.run_feed import Feed
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 # Dies when it is told to, and the next ones cannot begin until a file is there.
 MORTAL = """
 import os, pathlib, sys

@@ -26,7 +26,7 @@ NEVER = CheckIntervals(health=3600, confirm=3600, providers=3600, retry=3600)
 UNFIT: Mapping[str, Any] = {"name": "pay", "inputSchema": "{}"}
 WHY = "its inputSchema is a text, not an object"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(
@@ -78,6 +78,7 @@ async def well(fleet: Fleet) -> None:
     await until(lambda: (found := shop(fleet).connection) is not None and found.tools == 2)
 
 
+@pytest.mark.slow
 async def test_an_unfit_tool_costs_itself_and_is_told_once(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,6 +101,7 @@ async def test_an_unfit_tool_costs_itself_and_is_told_once(
     await well(fleet)
 
 
+@pytest.mark.slow
 async def test_a_server_without_a_usable_tool_says_why(fleet: Fleet) -> None:
     await well(fleet)
     list_tools(fleet, UNFIT, {**UNFIT, "name": "buy"})

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from mcp import Client
 from support.bridged import refused, tell
-from support.live import ERAS, module_fleet, write_project
+from support.live import MODERN_FIRST, module_fleet, write_project
 from support.processes import gone
 from support.served import text_of
 from support.waiting import until
@@ -18,7 +18,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.handlers import PromptRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 class Upper:

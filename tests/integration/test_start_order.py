@@ -22,6 +22,7 @@ WELL_KNOWN = "/.well-known/mcp/server.json"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
 
 
+@pytest.mark.slow
 async def test_the_registry_answers_first_and_lists_agents_as_starting(tmp_path: Path) -> None:
     # PR-5, PI-1
     running: list[Served] = []

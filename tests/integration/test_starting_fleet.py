@@ -75,6 +75,7 @@ async def test_a_model_server_that_the_fleet_itself_starts_causes_no_warning(
         assert (report["provider"], report["ok"]) == ("generic", True)
 
 
+@pytest.mark.slow
 async def test_chat_waits_for_an_agent_that_starts_and_says_for_what(tmp_path: Path) -> None:
     write_project(tmp_path, {"slow": SLOW})
     with served(tmp_path) as fleet:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.dials import dials
-from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.offline import offline_model
 from support.waiting import until
 
@@ -102,7 +102,7 @@ async def test_readyz_is_503_while_the_fleet_starts_and_while_it_drains(
 
 
 @modes
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, era: str) -> None:
     # PI-16, PR-23
     agents = {"one": agent_module("one", ("echo",)), "two": None}

@@ -144,6 +144,7 @@ async def test_a_file_beside_the_server_is_not_taken_for_a_library_of_the_bridge
             assert text(await client.call_tool("whoami")).isdigit()
 
 
+@pytest.mark.slow
 @both_eras
 async def test_all_that_the_server_has_is_there_over_http(papers: Program, era: str) -> None:
     async with Client(papers.config.url, mode=era) as client:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from support.executors import Gate, echo
-from support.live import ERAS, ask, client, write_project
+from support.live import MODERN_FIRST, ask, client, write_project
 from support.mortal import Fates, metrics, mortals, moves, page, reaches, shown, told
 from support.waiting import until
 
@@ -17,7 +17,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.supervisor import agent_lifecycle
 from pallas.model import AgentChanged, AgentState, Fault, FaultType, HealthStatus, RunFinished, Verb
 
-ERA = pytest.mark.parametrize("era", ERAS)
+ERA = pytest.mark.parametrize("era", MODERN_FIRST)
 QUICK = {"restart": {"backoff": 0.05, "backoff_max": 0.2, "crashes": 3}}
 SLOW = {"restart": {"backoff": 600, "backoff_max": 600, "crashes": 3}}
 NEVER = {"restart": "never"}

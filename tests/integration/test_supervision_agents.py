@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from support import pallas_process
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.mortal import moves, reaches, shown
 from support.processes import below
 from support.waiting import poll, until
@@ -19,7 +19,7 @@ from support.waiting import poll, until
 from pallas.fleet.fleet import Fleet
 from pallas.model import ANONYMOUS, AgentState, Fault, FaultType
 
-ERA = pytest.mark.parametrize("era", ERAS)
+ERA = pytest.mark.parametrize("era", MODERN_FIRST)
 QUICK = {"restart": {"backoff": 0.05, "crashes": 3}}
 # Says nothing at its first start, and is an ordinary server from the second on.
 HANGS_ONCE = """

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, ask, client, write_project
+from support.live import MODERN_FIRST, ask, client, write_project
 from support.mortal import Fates, mortals, reaches, shown
 from support.offline import offline_project
 from support.waiting import until
@@ -24,7 +24,7 @@ from pallas.model import (
     ProbeResult,
 )
 
-ERA = pytest.mark.parametrize("era", ERAS)
+ERA = pytest.mark.parametrize("era", MODERN_FIRST)
 QUICK = {"restart": {"backoff": 0.05, "crashes": 3}}
 OFTEN = CheckIntervals(health=0.1, confirm=0.05)
 SLOW = {"restart": {"backoff": 600, "backoff_max": 600, "crashes": 2}}

@@ -107,6 +107,7 @@ async def test_a_configuration_that_is_deleted_changes_nothing_and_is_told_when_
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_project_whose_folder_is_deleted_is_served_on(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     with served(root) as fleet:

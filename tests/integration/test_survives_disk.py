@@ -109,6 +109,7 @@ async def test_a_log_that_cannot_be_where_it_should_be_goes_elsewhere_and_comes_
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_log_that_is_deleted_with_its_folder_is_made_anew(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     folder = tmp_path / "logs"

@@ -5,7 +5,7 @@ from pathlib import Path
 from time import time
 
 import pytest
-from support.live import ERAS, all_ready, ask, client, running
+from support.live import MODERN_FIRST, all_ready, ask, client, running
 from support.survivors import effects, project, rows
 from support.waiting import until
 
@@ -47,7 +47,7 @@ async def left_behind(url: str, run_id: str, thread: str, *said: Message, reques
 
 
 @pytest.mark.usefixtures("never_by_itself", "forked_children")
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_message_that_waits_for_such_a_run_is_answered_after_it(tmp_path: Path, era: str) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     root = project(tmp_path / "p", url)

@@ -228,6 +228,7 @@ async def test_a_thread_id_stays_with_another_token_of_the_same_identity(fleet: 
         assert await told(token, thread) == (said, thread)
 
 
+@pytest.mark.slow
 async def test_two_agents_that_get_one_uuid_at_one_moment_are_both_told_it(fleet: Served) -> None:
     # HC-25
     await fleet.says("running")

@@ -157,6 +157,7 @@ def test_one_server_is_locked_and_the_others_keep_their_entries(
     assert (lock := read_lock(root)) is not None and list(lock.servers) == ["mall"]
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_reached_keeps_its_entry(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +220,7 @@ def test_agents_of_the_same_fleet_are_left_out(root: Path, capsys: pytest.Captur
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_broken_lock_is_refused_by_the_check_and_written_again_as_a_whole(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,7 @@ MUTATIONS: Mapping[str, tuple[Mapping[str, Any], str]] = {
 }
 HELD = {"annotations": {"stock"}, "two tools": {"order", "stock"}, "new tool": {"pay"}}
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["legacy", "modern", "process"])

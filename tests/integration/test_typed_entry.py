@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, client, module_fleet
+from support.live import MODERN_FIRST, client, module_fleet
 from support.typed import typed_project
 
 from pallas.fleet.fleet import Fleet
@@ -57,7 +57,7 @@ async def said(fleet: Fleet, agent: str, era: str, message: str) -> tuple[bool, 
     return result.is_error, "".join(block.text for block in result.content)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_xml_that_is_no_message_of_a_text_handler_never_reaches_it(fleet: Fleet, era: str) -> None:
     # HC-2, HC-24
     before = int(json.loads((await said(fleet, "notes", era, '{"text": "a"}'))[1])["count"])
@@ -74,7 +74,7 @@ async def test_xml_that_is_no_message_of_a_text_handler_never_reaches_it(fleet: 
     assert json.loads(text) == {"count": before + 1}
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_empty_list_is_left_out_of_xml_and_there_in_json(fleet: Fleet, era: str) -> None:
     # HC-23: of dataclasses and numbers as of texts
     assert await said(fleet, "orders", era, "<Order><id>1</id></Order>") == (

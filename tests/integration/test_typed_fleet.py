@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.bridged import refused, tell
-from support.live import ERAS, ask, ask_agent, client, module_fleet
+from support.live import ERAS, MODERN_FIRST, ask, ask_agent, client, module_fleet
 from support.project_modules import module_at
 from support.served import fault_in
 from support.typed import typed_project
@@ -226,7 +226,7 @@ def desk(fleet: Fleet) -> Any:
     return module
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_message_goes_from_one_to_the_other_and_its_answer_back(
     fleet: Fleet, desk: Any, era: str
 ) -> None:
@@ -244,7 +244,7 @@ async def test_a_message_goes_from_one_to_the_other_and_its_answer_back(
     assert first[2].thread_id == back[2].thread_id != shout[2].thread_id
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_what_is_no_message_reaches_no_handler_and_its_sender_is_told_what_is(
     fleet: Fleet, desk: Any, era: str
 ) -> None:
@@ -297,7 +297,7 @@ async def test_one_that_handles_as_many_messages_as_it_may_is_busy(fleet: Fleet,
     await until(lambda: availability() == "ready")
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_nothing_returned_is_an_empty_answer(fleet: Fleet, desk: Any, era: str) -> None:
     # HC-5
     async with client(fleet, "silent", era=era) as caller:
@@ -454,7 +454,7 @@ async def test_pictures_are_refused(fleet: Fleet, desk: Any) -> None:
     assert not desk.heard
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_clients_are_told_what_a_message_has_to_be(fleet: Fleet, era: str) -> None:
     async with client(fleet, "greeter", era=era) as caller:
         tools = {each.name: each for each in (await caller.list_tools()).tools}

@@ -143,6 +143,7 @@ async def test_what_is_no_message_of_the_protocol_ends_it(crew: Hosted, what: st
     assert crew.host.pid != pid
 
 
+@pytest.mark.slow
 async def test_a_frame_that_is_too_long_ends_it(crew: Hosted) -> None:
     pid = crew.host.pid
     with pytest.raises(Fault) as caught:
@@ -331,6 +332,7 @@ async def test_nothing_of_it_outlives_a_fleet_that_is_killed(tmp_path: Path) -> 
     await until(lambda: all(gone(each) for each in pids))
 
 
+@pytest.mark.slow
 async def test_a_message_may_be_as_long_as_the_project_says(tmp_path_factory: pytest.TempPathFactory) -> None:
     root: Path = tmp_path_factory.mktemp("long")
     async with hosted(root, CREW, limits=PumpLimits(bytes=10_000)) as crew:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from support import pallas_process
-from support.live import ERAS, ask, ask_agent, client, running
+from support.live import MODERN_FIRST, ask, ask_agent, client, running
 from support.processes import gone
 from support.served import fault_in
 from support.typed import typed_project
@@ -198,7 +198,7 @@ async def test_only_one_of_them_is_in_the_fleets_process(fleet: Fleet) -> None:
     assert next(each for each in fleet.snapshot().agents if each.name == "far").pid == int(far)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @BOTH
 async def test_a_caller_is_answered_and_told_what_is_no_message(fleet: Fleet, who: str, era: str) -> None:
     # HC-2

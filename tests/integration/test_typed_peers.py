@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, HeardEvents, agent_module, ask, ask_agent, client, module_fleet
+from support.live import MODERN_FIRST, HeardEvents, agent_module, ask, ask_agent, client, module_fleet
 from support.offline import offline_model
 from support.project_modules import module_at
 from support.typed import typed_project
@@ -130,7 +130,7 @@ def desk(fleet: Fleet) -> Any:
     return module
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_model_is_asked_and_its_answer_comes_back_as_text(fleet: Fleet, desk: Any, era: str) -> None:
     # UN-1
     with HeardEvents(fleet) as heard:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.processes import below
 from support.project_modules import module_at
 from support.waiting import until
@@ -19,7 +19,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, Notice, Reloaded
 
-ERA = pytest.mark.parametrize("era", ERAS)
+ERA = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 def saying(text: str, servers: tuple[str, ...] = (), head: str = "") -> str:

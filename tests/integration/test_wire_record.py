@@ -49,6 +49,7 @@ async def stdio(tmp_path: Path) -> AsyncIterator[Fleet]:
         yield fleet
 
 
+@pytest.mark.slow
 @both_eras
 async def test_no_credential_is_in_any_exchange(tmp_path: Path, era: str) -> None:
     async with recording() as recorder:

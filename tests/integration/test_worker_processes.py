@@ -342,6 +342,7 @@ async def test_mistakes_are_reported_once(tmp_path: Path) -> None:
         assert "workers: 2 processes cannot share a database in memory" in line
 
 
+@pytest.mark.slow
 async def test_a_taken_port_is_reported_as_by_one_process(tmp_path: Path) -> None:
     root = project(tmp_path / "p")
     port = yaml.safe_load((root / "agents.yaml").read_text())["port"]

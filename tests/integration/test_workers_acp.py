@@ -86,6 +86,7 @@ async def test_cancelling_a_run_reaches_it_and_its_session_goes_on(acp: WorkerEx
     assert f"close:{session}" not in heard
 
 
+@pytest.mark.slow
 async def test_leave_is_refused_and_told_unless_it_is_configured(acp: WorkerExecutor, tmp_path: Path) -> None:
     # DR-30
     events: list[Event] = []
@@ -110,6 +111,7 @@ async def test_what_a_newer_worker_says_is_left_out(acp: WorkerExecutor) -> None
     assert await say(acp, "strange") == "understood"
 
 
+@pytest.mark.slow
 async def test_a_worker_that_wants_a_login_says_so(tmp_path: Path) -> None:
     async with working(tmp_path, ACP, env={"WORKER_MODE": "login"}) as executor:
         with pytest.raises(Fault, match=r"has to be logged in first \(An ␛\[31mAPI key\)") as caught:

@@ -19,6 +19,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["auto", "ndjson"])
 def test_a_worker_that_ends_at_once_has_all_its_restarts(tmp_path: Path, dialect: str) -> None:
     # DR-29

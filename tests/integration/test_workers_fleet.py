@@ -83,6 +83,7 @@ def fleet(folder: Path) -> Path:
     return offline_project(folder, dict.fromkeys(keys), SCRIPT, keys=keys)
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_fleet_serves_workers_of_both_dialects(fleet: Fleet, era: str) -> None:
     # DR-28 DR-30 X20
@@ -249,6 +250,7 @@ async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_a
         assert await ask(real, "hello") == "turn 1: hello"
 
 
+@pytest.mark.slow
 async def test_the_worker_of_the_documentation_answers_and_is_exchanged_when_it_is_saved(
     tmp_path: Path,
 ) -> None:

@@ -104,6 +104,7 @@ async def test_the_end_is_there_long_before_the_rest_and_little_is_kept(log: Pat
     assert added[0] < LINES * 100  # bytes: less than half of what the lines have
 
 
+@pytest.mark.slow
 async def test_a_filter_finds_the_newest_first_and_shows_them_before_it_has_all(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

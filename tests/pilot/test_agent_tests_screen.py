@@ -32,6 +32,8 @@ from pallas_tui.widgets.agent_tests import AgentTestsPane, agent_tests_pane
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 from pallas_tui.widgets.feed import FeedPane
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 WIDE, SMALL = (120, 40), (80, 24)
 SIZES = pytest.mark.parametrize("size", [WIDE, SMALL], ids=["120x40", "80x24"])
 

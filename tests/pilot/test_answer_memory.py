@@ -5,6 +5,7 @@ import weakref
 from base64 import b64encode
 from collections import Counter
 
+import pytest
 from textual.signal import Signal
 from textual.widget import Widget
 
@@ -19,6 +20,7 @@ __all__ = ["chat", "server"]
 RICH = "# Head\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1\n```\n\n"
 
 
+@pytest.mark.slow
 async def test_clear_lets_go_of_every_widget_of_the_answers(chat: Chat) -> None:
     left = await answered(chat)
     await chat.type("/clear")
@@ -26,6 +28,7 @@ async def test_clear_lets_go_of_every_widget_of_the_answers(chat: Chat) -> None:
     await chat.until(lambda: gone(left))
 
 
+@pytest.mark.slow
 async def test_a_closed_tab_lets_go_of_every_widget_of_its_answers(chat: Chat) -> None:
     left = await answered(chat)
     chat.pane.open_agent("other")

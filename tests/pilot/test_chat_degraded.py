@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from support.chat import Chat
 from support.live import agent_module, running, tool_call, write_project
 from support.outages import outages
@@ -14,6 +15,7 @@ from pallas.model import HealthStatus, ServerMissing
 from pallas_tui.widgets.chat import ChatPane
 
 
+@pytest.mark.slow
 async def test_a_degraded_agent_answers_in_the_chat_and_one_in_error_cannot_be_written_to(
     tmp_path: Path,
 ) -> None:

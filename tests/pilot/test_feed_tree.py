@@ -139,6 +139,7 @@ async def test_a_run_is_revealed_from_elsewhere_through_folds_and_filters() -> N
         assert not pane.reveal(RunTarget("never"))
 
 
+@pytest.mark.slow
 async def test_the_palette_finds_the_last_runs() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)

@@ -65,6 +65,7 @@ async def test_another_picture_of_the_fleet_is_seen_without_an_event() -> None:
         await until(lambda: "harbour" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_the_cursor_of_an_idle_workbench_stays_and_a_key_has_it_blink_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

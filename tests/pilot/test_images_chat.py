@@ -132,6 +132,7 @@ async def test_pictures_that_are_broken_are_told_and_break_nothing(chat: Chat) -
     await chat.ask("still there?")
 
 
+@pytest.mark.slow
 async def test_enter_shows_it_in_full_and_the_arrows_go_on(chat: Chat) -> None:
     Painter.answer = pictures(PNG, picture(size=(40, 40)))
     await chat.ask("paint")
@@ -323,6 +324,7 @@ async def test_a_key_copies_one_block_of_code_after_the_other(chat: Chat) -> Non
     await chat.until(lambda: "no block of code" in _notices(chat))
 
 
+@pytest.mark.slow
 async def test_v_shows_the_newest_pictures_in_full(chat: Chat) -> None:
     await chat.ask("nothing yet")
     await chat.pilot.press("escape", "v")

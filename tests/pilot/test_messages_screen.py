@@ -128,6 +128,7 @@ async def test_messages_come_in_while_the_run_goes_on_and_the_list_follows_at_it
         assert selected is not None and selected.number == 1
 
 
+@pytest.mark.slow
 async def test_what_is_told_of_a_run_below_goes_on_while_it_runs_and_when_it_ends() -> None:
     below, fleet = f"{RUN}-llm", FakeFleet(made().current)
     fleet.letters[RUN] = greeting()

@@ -117,6 +117,7 @@ async def test_a_mistake_is_told_in_place_and_nothing_is_written(tmp_path: Path)
     assert load_settings(home).keys == {"zoom": "f6"}
 
 
+@pytest.mark.slow
 async def test_a_file_that_cannot_be_changed_is_told_and_the_change_holds_for_now(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     home.write_text("a: [")

@@ -110,6 +110,7 @@ def texts(view: Any, run: FeedRun) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 async def test_of_a_run_every_surface_shows_the_same_numbers_and_durations(here: Desk) -> None:
     boss, *others = here.feed.feed.runs
     steps = await recorded(here, boss)
@@ -147,6 +148,7 @@ async def test_of_a_run_every_surface_shows_the_same_numbers_and_durations(here:
     assert any(re.fullmatch(rf"Took: +{re.escape(duration(whole['seconds']))}", each) for each in said)
 
 
+@pytest.mark.slow
 async def test_the_chat_shows_the_calls_of_an_answer_as_the_run_recorded_them(here: Desk) -> None:
     boss = here.feed.feed.runs[0]
     steps = await recorded(here, boss)
@@ -197,6 +199,7 @@ async def opened(here: Desk, kind: type[Any]) -> str:
     return screen_text(here.app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_enter_leads_from_every_row_of_the_run_screen_to_what_the_model_saw(
     here: Desk, size: tuple[int, int]
@@ -248,6 +251,7 @@ def cursor_line(here: Desk) -> str:
     return screen_text(here.app).splitlines()[rows.region.y + rows.cursor - rows.scroll_offset.y]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_enter_leads_from_every_row_of_the_feed_to_what_the_model_saw(
     here: Desk, size: tuple[int, int]

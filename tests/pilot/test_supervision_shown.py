@@ -75,6 +75,7 @@ async def test_an_agent_in_backoff_counts_down_and_comes_back() -> None:
         await until(lambda: ":24202" in line_with(app, "├ ● research"), pilot)
 
 
+@pytest.mark.slow
 async def test_a_crash_loop_is_loud_everywhere_until_it_is_over() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -274,6 +275,7 @@ async def test_a_conversation_says_why_one_cannot_write_and_keeps_what_was_writt
     assert words not in chat.app.screen_text()
 
 
+@pytest.mark.slow
 async def test_a_conversation_with_an_agent_that_is_gone_stays_and_goes_on_when_it_is_back(
     chat: Chat,
 ) -> None:

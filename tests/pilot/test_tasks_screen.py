@@ -151,6 +151,7 @@ async def test_nothing_is_read_while_nobody_looks(tmp_path: Path, monkeypatch: p
         await here.sees("50 tasks")
 
 
+@pytest.mark.slow
 async def test_a_flood_of_changes_is_read_a_few_times(tmp_path: Path) -> None:
     async with desk(tmp_path, WIDE, *(task(number) for number in range(1, 6))) as here:
         await here.open_tasks()
@@ -275,6 +276,7 @@ async def test_ten_thousand_are_read_as_far_as_somebody_goes(tmp_path: Path) -> 
         assert (pane.rows.cursor, pane.rows.selected.id if pane.rows.selected else "") == (at, further.id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [

@@ -21,6 +21,7 @@ PERSIAN, HINDI, SINHALA, SOFT = "می\u200cخواهم", "क्\u200dष", "ක�
 TEXT = f"{PERSIAN} {HINDI} {SINHALA} {SOFT} \u200fא 👩\u200d💻 🏴\U000e0067\U000e0062\U000e007f"
 
 
+@pytest.mark.slow
 async def test_a_pasted_text_and_its_answer_stay_as_they_are(
     chat: Chat,
     monkeypatch: pytest.MonkeyPatch,
@@ -44,6 +45,7 @@ async def test_a_pasted_text_and_its_answer_stay_as_they_are(
     assert copied == [TEXT]
 
 
+@pytest.mark.slow
 async def test_a_typed_joiner_is_text(tmp_path: Path) -> None:
     fleet = FakeFleet(desk())
     app = Workbench(lambda: fleet, name="desk", late=late_panes(tmp_path / "pallas.log"), settings=Settings())

@@ -407,6 +407,7 @@ async def test_a_thread_that_is_not_written_gets_its_title_when_it_is(tmp_path: 
         await here.until(lambda: here.fleet.kept.records["conv-8"].title == "Plans")
 
 
+@pytest.mark.slow
 async def test_a_thread_is_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with desk(tmp_path, fill=three) as here:
@@ -420,6 +421,7 @@ async def test_a_thread_is_written_to_a_file(tmp_path: Path, monkeypatch: pytest
         assert "Acme." in (tmp_path / "thread.md").read_text()
 
 
+@pytest.mark.slow
 async def test_one_agents_threads_and_all_again(tmp_path: Path) -> None:
     def two(fleet: FakeFleet) -> None:
         three(fleet)
@@ -501,6 +503,7 @@ async def test_what_was_said_is_searched_and_a_hit_is_opened(tmp_path: Path) -> 
         await here.until(lambda: here.view.conversation.thread == "conv-3")
 
 
+@pytest.mark.slow
 async def test_find_in_a_conversation_goes_on_in_all_threads(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         await here.press("ctrl+f", *"acme")
@@ -512,6 +515,7 @@ async def test_find_in_a_conversation_goes_on_in_all_threads(tmp_path: Path) -> 
         await here.until(lambda: here.view.conversation.thread == "conv-1")
 
 
+@pytest.mark.slow
 async def test_a_hit_is_opened_at_what_was_said_however_far_up(tmp_path: Path) -> None:
     def long(fleet: FakeFleet) -> None:
         three(fleet)

@@ -32,6 +32,7 @@ class LongText(Pane):
         self.query_one(TextLines).put([(PROSE, "")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 30), (43, 30)])
 async def test_words_are_whole_in_texts_and_in_the_json_of_an_exchange(size: tuple[int, int]) -> None:
     body = json.dumps({"message": PROSE, "data": "A" * 150})

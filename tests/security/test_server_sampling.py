@@ -102,6 +102,7 @@ async def test_a_server_uses_no_model_unless_its_entry_allows_it(tmp_path: Path)
     assert thoughts(asked) == 0
 
 
+@pytest.mark.slow
 async def test_what_a_server_asks_is_counted_limited_and_logged(tmp_path: Path) -> None:
     close_logging()
     log = setup_logging("info", path=tmp_path / "pallas.log", stderr=False)

@@ -71,6 +71,7 @@ class Door:
         return [await self.session() for _ in range(sessions)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["desk", "open"])
 async def test_sessions_that_no_one_uses_make_room_for_the_next_ones(
     fleet: Fleet, agent: str, monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,7 @@ async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: P
     assert len(log) < MOST_LOG
 
 
+@pytest.mark.slow
 async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_path: Path) -> None:
     root = hostile_project(tmp_path / "p", {"": {"do": "while True: print('Traceback: no such module')"}})
     with served(root, memory=MEMORY) as fleet:
@@ -64,6 +65,7 @@ async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_
         assert fleet.log.stat().st_size < MOST_LOG
 
 
+@pytest.mark.slow
 async def test_an_agent_that_needs_such_a_server_says_why_it_does_not_answer(tmp_path: Path) -> None:
     root = hostile_project(
         tmp_path / "p",

@@ -6,6 +6,8 @@ import pytest
 from support.live import agent_module, client, running, write_project
 from support.providers import MODELS, Reply, in_turn, provider
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 SERVER = '''
 from pathlib import Path
 from mcp.server.mcpserver import MCPServer
@@ -34,6 +36,7 @@ NAMES = {
 """How a model may name it, and what it gets."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_model_that_names_it_gets_an_error(tmp_path: Path, isolation: str) -> None:
     what = {"what": "lamp"}

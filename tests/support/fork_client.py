@@ -15,10 +15,12 @@ import types
 from asyncio import base_subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.cli import worker_parent
+from pallas import child_program
+from pallas.cli import version_tests, worker_parent
 from pallas.executors.ipc import keeper
 from pallas.fleet import parent_death
 
@@ -28,6 +30,8 @@ LONGEST: Final = 600.0
 """Seconds until the server has imported everything: a server that ended is noticed at once."""
 OURS: Final = dict(os.environ)
 """The environment that the server was started with, and the tests were."""
+_PYTHON: Final = sys.executable
+"""Not that of a test that puts another program in its place."""
 _READ_ONCE: Final = (
     *("PYTHON", "HOME", "LANG", "LC_", "TZ", "TMP", "TEMP", "LD_", "MALLOC_", "XDG_DATA_"),
     *("COLUMNS", "LINES", "FORCE_COLOR", "TTY_", "TYPER_", "PILLOW_", "PYDANTIC_"),
@@ -35,7 +39,7 @@ _READ_ONCE: Final = (
     *("FAST_AGENT_", "FASTMCP_", "OTEL_", "PROMETHEUS_", "prometheus_"),
 )
 """How the names of variables begin that the interpreter or a library reads when it starts."""
-_MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", *({"PYTHONPATH"} - {*os.environ}))
+_MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TZ", *({"PYTHONPATH"} - {*os.environ}))
 """Those of them that a forked process minds."""
 _LAUNCHERS: Final = {keeper.__file__: 4, parent_death.__file__: 2}
 """Scripts that become another command, and where that begins behind the script's path."""
@@ -78,6 +82,12 @@ def _module_of(program: Sequence[str]) -> str:
         return ""
     options = program[1 : program.index("-m")]
     return program[program.index("-m") + 1] if {*options} <= {*_OPTIONS} else ""
+
+
+def is_command(command: Sequence[str]) -> bool:
+    """Whether it is a command of `pallas`, and not another program that a test has put in its place."""
+    program = program_of(command)
+    return program[0] == _PYTHON and _module_of(program) == "pallas.server"
 
 
 def described(
@@ -193,14 +203,15 @@ class Transport(base_subprocess.BaseSubprocessTransport):
         self._proc.close()
 
 
-async def start_async(
-    popen: Callable[..., Any], command: Sequence[str], options: dict[str, Any]
-) -> asyncio.subprocess.Process:
-    """``asyncio.create_subprocess_exec`` by a ``subprocess.Popen``."""
+async def connect(
+    popen: Callable[..., Any],
+    command: Sequence[str],
+    protocol: asyncio.SubprocessProtocol,
+    options: dict[str, Any],
+) -> asyncio.SubprocessTransport:
+    """The transport of ``loop.subprocess_exec``, by a ``subprocess.Popen``."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    limit = options.pop("limit", 2**16)
-    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=limit, loop=loop)
     standard = {name: options.pop(name, None) for name in ("stdin", "stdout", "stderr")}
     transport = Transport(
         loop, protocol, command, False, **standard, bufsize=0, waiter=ready, popen=popen, **options
@@ -211,7 +222,76 @@ async def start_async(
         transport.close()
         await transport._wait()  # type: ignore[attr-defined]  # as asyncio does
         raise
+    return transport
+
+
+async def start_async(
+    popen: Callable[..., Any], command: Sequence[str], options: dict[str, Any]
+) -> asyncio.subprocess.Process:
+    """``asyncio.create_subprocess_exec`` by a ``subprocess.Popen``."""
+    loop = asyncio.get_running_loop()
+    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=options.pop("limit", 2**16), loop=loop)
+    transport = await connect(popen, command, protocol, options)
     return asyncio.subprocess.Process(transport, protocol, loop)
+
+
+class ForkingLoop:
+    """The running event loop, but for `pallas` commands: its ``subprocess_exec`` forks those."""
+
+    def __init__(self, popen: Callable[..., Any]) -> None:
+        self._popen = popen
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def subprocess_exec(
+        self, protocol_factory: Callable[[], asyncio.SubprocessProtocol], *command: str, **options: Any
+    ) -> tuple[asyncio.SubprocessTransport, asyncio.SubprocessProtocol]:
+        """As the loop's own."""
+        if not is_command(command) or not can_fork(command, options.get("env")):
+            return await self._loop.subprocess_exec(protocol_factory, *command, **options)
+        protocol = protocol_factory()
+        return await connect(self._popen, command, protocol, options), protocol
+
+
+def forking_commands(popen: Callable[..., Any]) -> list[tuple[types.ModuleType, str, types.ModuleType]]:
+    """What has tests and replays forked that Pallas runs: each a module, a name there, and its value."""
+    running, waiting = types.ModuleType("asyncio"), types.ModuleType("subprocess")
+    running.__dict__.update(asyncio.__dict__, get_running_loop=partial(ForkingLoop, popen))
+    waiting.__dict__.update(subprocess.__dict__, run=partial(_run, popen))
+    return [(child_program, "asyncio", running), (version_tests, "subprocess", waiting)]
+
+
+def _run(
+    popen: Callable[..., Any], command: Sequence[str], *, timeout: float, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` of what prints something."""
+    del options["capture_output"]
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    is_forked = is_command(command) and can_fork(command, options.get("env"))
+    process = popen(command, **options) if is_forked else subprocess.Popen(command, **options)
+    return ended(process, None, timeout=timeout, check=check)
+
+
+def ended(
+    started: subprocess.Popen[Any],
+    input: Any,  # noqa: A002 - its name there
+    *,
+    timeout: float | None,
+    check: bool,
+) -> subprocess.CompletedProcess[Any]:
+    """What ``subprocess.run`` returns of a process."""
+    with started as process:
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
 
 
 def _fork_workers() -> None:
@@ -230,6 +310,8 @@ def _fork_workers() -> None:
 def install() -> None:
     """Fork here what asyncio starts of Pallas."""
     _fork_workers()
+    for module, name, forking in forking_commands(Sibling):
+        setattr(module, name, forking)
     truly = asyncio.create_subprocess_exec
 
     async def start(*command: Any, **options: Any) -> asyncio.subprocess.Process:

@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -261,6 +262,7 @@ def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> No
         sys.path[:0] = places.split(os.pathsep)
     os.environ.clear()
     os.environ.update(wanted["environment"])
+    time.tzset()
     for name, value in wanted["constants"].items():
         module, _, attribute = name.rpartition(".")
         if not hasattr(sys.modules[module], attribute):

@@ -4,8 +4,8 @@ A true start imports fast-agent, fastmcp, SQLAlchemy and two thousand modules mo
 of processes. ``start``, ``run`` and ``start_async`` are ``subprocess.Popen``, ``subprocess.run`` and
 ``asyncio.create_subprocess_exec`` of a process that ``fork_server`` forks. There is one such server for each
 process of pytest, from the first start to the end, whatever way that ends; fleets that still run then are
-asked to end. Within ``forked_children`` the processes of isolated agents, the imports of `pallas check` and
-stdio bridges are such ones too, where the fleet is in the tests' own process.
+asked to end. Within ``forked_children`` these are such ones too, where the fleet or the workbench is in the
+tests' own process: isolated agents, the imports of `pallas check`, stdio bridges, recorded tests and replays.
 
 What a forked process starts of those is forked as well. Before it becomes a fleet it forks a server of its
 own, which has imported everything and nothing else. That makes children of the fleet, not of itself: they are
@@ -96,16 +96,7 @@ def run(
         options["stdin"] = subprocess.PIPE
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start(*arguments, **options) as process:
-        try:
-            out, err = process.communicate(input, timeout=timeout)
-        except BaseException:
-            process.kill()
-            raise
-    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
-    if check:
-        done.check_returncode()
-    return done
+    return fork_client.ended(start(*arguments, **options), input, timeout=timeout, check=check)
 
 
 async def start_async(
@@ -127,6 +118,8 @@ def forked_children() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for each in (child_process, import_check, programs):
             patch.setattr(each, "asyncio", asking)
+        for module, name, forking in fork_client.forking_commands(_Forked):
+            patch.setattr(module, name, forking)
         yield
 
 

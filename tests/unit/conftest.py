@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.databases import database_url as database_url
+from support.databases import empty_database_url as empty_database_url
 from support.databases import ledger as ledger
 from support.databases import postgres as postgres
 

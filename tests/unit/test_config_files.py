@@ -61,6 +61,7 @@ def test_a_file_that_cannot_be_read_says_why(folder: Folder, text: str | bytes, 
         folder.load()
 
 
+@pytest.mark.slow
 def test_aliases_that_multiply_are_refused(folder: Folder) -> None:
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]

@@ -534,6 +534,7 @@ JSON = st.recursive(
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
 
 
+@pytest.mark.slow
 @given(value=st.dictionaries(st.text(max_size=5), JSON, max_size=5))
 @examples(150)
 def test_arguments_come_back_from_text_as_they_were(value: dict[str, Any]) -> None:
@@ -569,6 +570,7 @@ def test_no_document_at_all_breaks_the_form(schema: Any, arguments: dict[str, An
         assert one.mistakes is not None
 
 
+@pytest.mark.slow
 @given(value=JSON, keys=st.lists(st.text(max_size=3) | st.integers(0, 3), min_size=1, max_size=4))
 @examples(150)
 def test_putting_and_removing_touch_nothing_else(value: Any, keys: list[str | int]) -> None:

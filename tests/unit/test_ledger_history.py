@@ -64,6 +64,7 @@ def check_well_formed(messages: Sequence[Message]) -> None:
         assert len(set(answered)) == len(answered)
 
 
+@pytest.mark.slow
 @given(ROWS)
 @examples(200)
 def test_rows_in_any_state_make_a_history_that_a_provider_takes(rows: list[CompleteRow]) -> None:

@@ -161,8 +161,8 @@ async def test_what_came_of_a_task_goes_with_its_thread(ledger: Ledger) -> None:
     assert (found.status, found.thread) == ("completed", "")
 
 
-async def test_a_ledger_of_the_release_before_tasks_keeps_what_it_has(database_url: str) -> None:
-    address = address_of(database_url)
+async def test_a_ledger_of_the_release_before_tasks_keeps_what_it_has(empty_database_url: str) -> None:
+    address = address_of(empty_database_url)
     database: SqliteDatabase | PostgresDatabase
     if address.path is not None:
         database = await SqliteDatabase.open(address.path, address.shown)
@@ -179,7 +179,7 @@ async def test_a_ledger_of_the_release_before_tasks_keeps_what_it_has(database_u
     text = "INSERT INTO meta (key, value) VALUES ('salt', '{}')".format("ab" * 32)
     await database.write(lambda connection: connection.exec_driver_sql(text).rowcount)
     await database.close()
-    ledger = await open_ledger(database_url)
+    ledger = await open_ledger(empty_database_url)
     assert ledger.salt == bytes.fromhex("ab" * 32)
     await ledger.tasks.begin(task("t1"))
     assert (await ledger.tasks.get("t1")) == task("t1")

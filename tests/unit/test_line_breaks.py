@@ -40,6 +40,7 @@ SIGNS = ("a", "b", " ", "é", "e\u0301", "日", "👨\u200d👩")
 WORDS = st.lists(st.sampled_from(SIGNS), min_size=1, max_size=60).map("".join)
 
 
+@pytest.mark.slow
 @examples(300)
 @given(text=st.lists(WORDS, max_size=12).map(" ".join), width=st.integers(8, 30), indent=st.integers(0, 4))
 def test_a_row_ends_within_a_word_only_where_no_row_has_room_for_it(

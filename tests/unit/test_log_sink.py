@@ -67,6 +67,7 @@ def test_an_old_file_is_continued(tmp_path: Path) -> None:
     assert _messages(path) == ["before", "after"]
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_file_lose_and_tear_nothing(tmp_path: Path) -> None:
     path = tmp_path / "p.log"
     program = (

@@ -68,6 +68,7 @@ def test_both_spellings_say_the_same_and_what_is_read_is_read_again(values: dict
     assert pickle.loads(pickle.dumps(read)) == copy.deepcopy(read) == read
 
 
+@pytest.mark.slow
 @given(_PARAMS, _PARAMS, _PARAMS)
 def test_of_three_layers_the_highest_that_says_anything_holds(top: Params, mid: Params, low: Params) -> None:
     # AG-8

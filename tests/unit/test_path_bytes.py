@@ -24,6 +24,7 @@ def odd(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_such_a_project_is_written_checked_and_told(odd: Path, tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -199,6 +199,7 @@ _LEXICAL = st.sampled_from(
 ) | st.sampled_from([" air", "air sea", "--1", "1 2", "e5", "yes", "\n1\n", "1f", "1L", "-.5e+2"])
 
 
+@pytest.mark.slow
 @examples(300)
 @given(
     st.lists(
@@ -220,6 +221,7 @@ def test_what_is_taken_is_what_another_xsd_library_takes(parts: list[tuple[str, 
     assert _taken(etree.tostring(root)) is _SECOND.is_valid(root)
 
 
+@pytest.mark.slow
 @examples(300)
 @given(
     st.fixed_dictionaries(

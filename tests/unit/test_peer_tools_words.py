@@ -60,6 +60,7 @@ def test_a_name_that_another_tool_has_gets_a_number_whatever_the_case() -> None:
     assert not is_renamed("a.b", "a_b")
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.from_regex(r"[a-z0-9][a-z0-9._-]{0,99}", fullmatch=True), max_size=12, unique=True),
     st.lists(st.from_regex(r"[a-zA-Z_]{1,20}", fullmatch=True), max_size=5),

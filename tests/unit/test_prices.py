@@ -123,6 +123,7 @@ def test_hosts_of_ones_own_network_are_told_from_others() -> None:
     assert not any(map(is_own_network, ("", "https://api.openai.com/v1", "https://8.8.8.8/", "http://[")))
 
 
+@pytest.mark.slow
 def test_the_list_is_loaded_with_the_first_price_that_needs_it() -> None:
     program = (
         "import sys; from pallas.model import StepUsage; from decimal import Decimal\n"

@@ -141,6 +141,7 @@ def test_a_message_arrives_if_and_only_if_the_table_allows_it(
     assert world.clean()
 
 
+@pytest.mark.slow
 @few
 @given(
     st.lists(

@@ -188,6 +188,7 @@ async def play(world: World, steps: Steps, *, always: bool = False) -> None:
     world.check()
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.sampled_from(STEPS), st.sampled_from((0, 1)), st.sampled_from((0, 3, 30, 30))),

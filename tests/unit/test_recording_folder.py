@@ -201,6 +201,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.dictionaries(st.sampled_from(["model", "messages", "tools", "x"]), JSON), max_size=4), JSON
 )

@@ -167,6 +167,7 @@ def test_a_turn_in_another_place_is_moved_and_nothing_else(plot: Plot, data: st.
     assert found == {step("moved", turn.answer)}
 
 
+@pytest.mark.slow
 @given(plots(depth=1), st.data())
 @examples(100)
 def test_several_edits_are_each_found(plot: Plot, data: st.DataObject) -> None:
@@ -269,6 +270,7 @@ def test_steps_that_did_not_move_are_in_the_order_of_both_runs(before: Plot, aft
                 assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 @given(plots(depth=1), st.data())
 @examples(50)
 def test_a_call_that_another_answer_wants_is_moved(plot: Plot, data: st.DataObject) -> None:

@@ -365,3 +365,33 @@ def test_no_test_says_how_long_something_may_take() -> None:
         for line in bounded_durations(path.read_text("utf-8"))
     ]
     assert not found, f"prove it by an order, a count or a clock of the test: {found}"
+
+
+def test_what_marks_tests_as_slow_from_elsewhere_has_one_name() -> None:
+    # `make test-slow` does not import a file that says neither "slow" nor this name.
+    shared = [*(TESTS / "support").rglob("*.py"), *TESTS.rglob("conftest.py")]
+    marks = [line for file in shared for line in file.read_text("utf-8").splitlines() if "mark.slow" in line]
+    assert [line.partition(" = ")[0] for line in marks] == ["MODERN_FIRST"]
+
+
+@pytest.mark.slow
+def test_only_files_with_slow_tests_are_imported_for_them(tmp_path: Path) -> None:
+    tests = tmp_path / "checkout" / "tests"
+    tests.mkdir(parents=True)
+    shutil.copy(TESTS / "conftest.py", tests)
+    (tests / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    (tests / "test_quick.py").write_text("raise RuntimeError('imported')")
+    (tests / "test_both.py").write_text(
+        "import pytest\ndef test_one(): pass\n@pytest.mark.slow\ndef test_two(): pass\n"
+    )
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "slow", str(tests)],
+        cwd=tests,
+        env={**others, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "1 passed, 1 deselected" in done.stdout, done.stdout + done.stderr

@@ -65,6 +65,19 @@ def tool(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[
     )
 
 
+def python(root: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """What code did that imports modules of the folder ``tools``."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(TOOLS)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def suite(root: Path, *parts: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     root.joinpath("pytest.ini").write_text(SETTINGS)
     root.joinpath("test_them.py").write_text(BEHAVIOUR + "".join(parts))
@@ -152,6 +165,16 @@ def test_a_command_that_fails_runs_once_more(tmp_path: Path, script: str, status
     )
 
 
+def test_a_command_that_takes_too_long_ends_with_what_it_started(tmp_path: Path) -> None:
+    script = "printf x >> runs; sleep 600 & wait"
+    code = f"import sys, second_try as s; s.LONGEST_S = 1; sys.exit(s.main('soak', ['sh', '-c', {script!r}]))"
+    # This returns when no process holds the pipes of the output any more, `sleep` among them.
+    done = python(tmp_path, code)
+    assert done.returncode == 124
+    assert "sh did not end within 1 s" in done.stderr
+    assert (tmp_path / "runs").read_text() == "xx"
+
+
 @pytest.mark.slow
 def test_how_often_each_test_fails_is_counted(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(SETTINGS)
@@ -166,16 +189,7 @@ def test_how_often_each_test_fails_is_counted(tmp_path: Path) -> None:
 
 def test_the_parts_of_ci_end_with_the_first_that_fails_and_say_their_times(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("one:\n\t@true\ntwo:\n\t@exit 3\nthree:\n\t@touch three\n")
-    parts = "import sys, ci_run; sys.exit(ci_run.main([('one',), ('two',), ('three',)]))"
-    done = subprocess.run(
-        [sys.executable, "-c", parts],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TOOLS)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = python(tmp_path, "import sys, ci_run; sys.exit(ci_run.main([('one',), ('two',), ('three',)]))")
     assert done.returncode == 2  # make's own
     assert [line.split()[0::3] for line in done.stdout.splitlines()[-2:]] == [
         ["passed", "one"],

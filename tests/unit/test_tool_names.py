@@ -33,6 +33,7 @@ def _folded(servers: Mapping[str, Sequence[str]]) -> set[str]:
     return {f"{server}__{tool}".casefold() for server, tools in servers.items() for tool in tools}
 
 
+@pytest.mark.slow
 @given(SERVERS, _TAKEN)
 @examples(400)
 def test_names_fit_are_unique_in_any_case_and_lead_back(
@@ -48,6 +49,7 @@ def test_names_fit_are_unique_in_any_case_and_lead_back(
         assert names.found(name) == pair
 
 
+@pytest.mark.slow
 @given(SERVERS, st.randoms())
 @examples(200)
 def test_names_do_not_depend_on_the_order(servers: dict[str, list[str]], random: Random) -> None:
@@ -57,6 +59,7 @@ def test_names_do_not_depend_on_the_order(servers: dict[str, list[str]], random:
     assert names_of(other) == names_of(servers)
 
 
+@pytest.mark.slow
 @given(SERVERS, SERVERS)
 @examples(400)
 def test_a_name_changes_only_for_another_tool_of_the_same_name(
@@ -70,6 +73,7 @@ def test_a_name_changes_only_for_another_tool_of_the_same_name(
             assert f"{pair[0]}__{pair[1]}".casefold() in new.values()
 
 
+@pytest.mark.slow
 @given(SERVERS)
 @examples(200)
 def test_a_name_that_fits_and_is_unambiguous_stays_and_a_changed_one_keeps_its_server(

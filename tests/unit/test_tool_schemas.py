@@ -56,6 +56,7 @@ def _keywords(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(st.booleans() | st.just({}), _keywords, max_leaves=12)
 
 
+@pytest.mark.slow
 @given(SCHEMAS)
 def test_any_schema_becomes_one_that_gemini_takes(schema: Any) -> None:
     found = google_schema(schema)
@@ -63,6 +64,7 @@ def test_any_schema_becomes_one_that_gemini_takes(schema: Any) -> None:
     types.Schema(**found)
 
 
+@pytest.mark.slow
 @given(SCHEMAS)
 def test_any_schema_becomes_one_that_openai_takes(schema: Any) -> None:
     before = json.dumps(schema)
@@ -70,6 +72,7 @@ def test_any_schema_becomes_one_that_openai_takes(schema: Any) -> None:
     assert json.dumps(schema) == before
 
 
+@pytest.mark.slow
 @given(SCHEMAS)
 def test_any_schema_becomes_one_that_anthropic_takes_or_is_refused_by_name(schema: Any) -> None:
     try:
@@ -91,6 +94,7 @@ def _nested(key: str, depth: int) -> Any:
     return schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["anyOf", "oneOf", "allOf"])
 def test_combinations_do_not_multiply_without_end(key: str) -> None:
     schema = _nested(key, 30)

@@ -154,12 +154,14 @@ def test_a_valid_result_is_not_changed_and_nothing_is_found(method: str, version
     assert made == UsableResult(raw)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(_EVERY), JSON)
 @examples(400)
 def test_any_json_is_made_usable_or_refused_with_a_reason(place: tuple[str, str], raw: Any) -> None:
     _check(*place, raw)
 
 
+@pytest.mark.slow
 @given(_spoilt())
 @examples(800)
 def test_any_fault_in_a_valid_result_is_repaired_or_left_out(spoilt: tuple[str, str, Any]) -> None:
@@ -171,6 +173,7 @@ def test_any_fault_in_a_valid_result_is_repaired_or_left_out(spoilt: tuple[str, 
         assert is_opening or asks or not isinstance(raw, dict), made.problem
 
 
+@pytest.mark.slow
 @given(st.lists(JSON, max_size=6), st.sampled_from(KNOWN_PROTOCOL_VERSIONS[::2]))
 @examples(200)
 def test_no_text_of_a_call_is_lost(blocks: list[Any], version: str) -> None:
