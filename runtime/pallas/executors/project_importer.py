@@ -51,6 +51,7 @@ class ProjectImporter:
     def __init__(self, root: Path, agent: str) -> None:
         _install()
         self.root = str(root)
+        self.agent = agent  # whose the code is while it is imported, see ``code_owners``
         self.builtins = {**vars(builtins), "__import__": self}
         self._project = _projects.setdefault(self.root, _Project(self))
         self._added = self._project.added.setdefault(agent, [])
