@@ -12,8 +12,10 @@ import logging
 import os
 import select
 import selectors
+import signal
 import sys
 import termios
+import threading
 from collections.abc import Iterator
 from queue import Empty, Full, Queue
 from threading import Event, Lock, Thread
@@ -38,6 +40,7 @@ _TELL: Final = 1.0
 _LEVELS: Final[dict[Source, int]] = {"stdout": logging.INFO, "stderr": logging.WARNING}
 _FDS: Final[dict[Source, int]] = {"stdout": 1, "stderr": 2}
 _RESET_S: Final = 0.2
+_RETRY_S: Final = 0.01
 _RESET: Final = (
     b"\x1b\\\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l"
     b"\x1b[?1004l\x1b[<u\x1b[?7h\x1b[?1049l\x1b[?25h"
@@ -168,9 +171,10 @@ class Guard:
                 stream.close()
 
     def reset_terminal(self) -> None:
-        """Give the terminal its modes back, and its own screen if it takes any text within 0.2 s.
+        """Give the terminal its modes and its own screen back, within half a second.
 
-        For a process that ends by force; nothing is drawn any more.
+        For a process that ends by force; nothing is drawn any more. What the terminal has not read within
+        0.2 s is discarded.
         """
         with contextlib.suppress(OSError, ValueError, termios.error):
             terminal, nowhere = self._saved[1], os.open(os.devnull, os.O_WRONLY)
@@ -179,8 +183,15 @@ class Guard:
             # Opened again: whether a write waits belongs to the opened file, which the shell shares.
             own = os.open(os.ttyname(terminal), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
             os.dup2(nowhere, self.terminal.fileno())
-            if select.select([], [own], [], _RESET_S)[1]:
-                os.write(own, _RESET)
+            select.select([], [own], [], _RESET_S)
+            left, until = _RESET, monotonic() + _RESET_S
+            while left and monotonic() < until:
+                with contextlib.suppress(BlockingIOError):
+                    left = left[os.write(own, left) :]
+                if left:
+                    _interrupt_others()
+                    termios.tcflush(own, termios.TCOFLUSH)
+                    select.select([], [own], [], _RETRY_S)
 
     def _drain(self, readers: dict[int, Source]) -> None:
         """Empty the pipes until told to stop, then once more."""
@@ -272,6 +283,19 @@ def _prints(handler: logging.Handler) -> bool:
     """Whether a handler writes to a stream, or through a console, that may end in our own pipe."""
     streams = isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler)
     return streams or hasattr(handler, "console")
+
+
+def _interrupt_others() -> None:
+    """Interrupt the writes of other threads, which go on with what the descriptor is now.
+
+    One that waits for the terminal keeps all others from writing. ``ExitSignals`` handles the signal.
+    """
+    if not callable(signal.getsignal(signal.SIGHUP)):
+        return
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.ident is not None:
+            with contextlib.suppress(OSError):
+                signal.pthread_kill(thread.ident, signal.SIGHUP)
 
 
 def _modes(fd: int) -> list[Any] | None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -11,13 +13,13 @@ from typing import Any
 import pytest
 from support.counted import CountedServer, Kind, counted_project
 from support.counted_calls import Callers, callers
-from support.live import agent_module, running, write_project
+from support.live import agent_module, all_ready, running, write_project
 from support.served import Served, served, text_of
 from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
-from pallas.model import HealthStatus
+from pallas.model import HealthStatus, Notice
 from pallas.telemetry.log import close_logging, setup_logging
 from pallas.telemetry.log.server_output import VARIABLE
 
@@ -236,3 +238,62 @@ async def test_no_process_of_a_stdio_server_outlives_the_fleet(tmp_path: Path, i
                 await fleet.stop()
         assert all(each.started for each in servers.values())
         await until(lambda: not any(each.alive for each in servers.values()))
+
+
+DIES = """
+import os
+import sys
+from pathlib import Path
+from stdio_server import StdioServer
+
+here = Path(__file__).parent
+if (here / "broken").exists():
+    sys.exit("no licence found")
+(here / "pid").write_text(str(os.getpid()))
+print("the shelf is open", file=sys.stderr, flush=True)
+server = StdioServer("shelf")
+
+@server.tool()
+def look() -> str:
+    "Look."
+    return "books"
+
+server.run()
+"""
+
+
+@pytest.mark.slow
+async def test_feed_and_log_say_how_a_program_died_and_how_each_attempt_ended(
+    tmp_path: Path, log_file: Path
+) -> None:
+    root = write_project(
+        tmp_path / "p",
+        {"one": agent_module("one", ("shelf",))},
+        config={"mcp": {"servers": {"shelf": {"command": "python", "args": ["shelf.py"]}}}},
+        files={"shelf.py": DIES},
+    )
+    died = "server shelf is missing: cannot be reached (its program was killed by SIGKILL: the shelf is open)"
+    failed = "is missing: cannot be reached (its program ended with exit status 1: no licence found)"
+    async with running(root, pace=QUICK) as fleet:
+        await until(lambda: all_ready(fleet))
+
+        def told() -> list[str]:
+            events = fleet.hub.since(0).events
+            return [each.text for each in events if isinstance(each, Notice) and each.server == "shelf"]
+
+        (root / "broken").touch()
+        os.kill(int((root / "pid").read_text()), signal.SIGKILL)
+        await until(lambda: len(told()) == 3)
+        assert told() == [
+            died,
+            f"server shelf {failed}; attempt 1 to connect it has failed",
+            f"server shelf {failed}; attempt 2 to connect it has failed",
+        ]
+        (root / "broken").unlink()
+        await until(lambda: len(told()) == 4)
+        assert re.fullmatch(r"server shelf is connected again after \d failed attempts", told()[-1])
+    with log_file.open(encoding="utf-8") as file:
+        logged = file.read()
+    assert f"one: {died}" in logged
+    assert f"one: server shelf {failed}" in logged
+    assert "one: server shelf is connected again after" in logged

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 from support import raw_client
 from support.live import ERAS, agent_module
 from support.offline import offline_project
@@ -177,6 +178,28 @@ async def test_what_is_cut_short_reaches_its_caller_with_what_was_written(
         record = await fleet.logs("cancelled in")
         assert record["partial"] == "this much was written"
         assert record["agent"] == "helper"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drain", "status", "outcome"), [("finish", 3, "1 run cut short"), ("hand_over", 0, "1 run handed over")]
+)
+async def test_how_it_drains_is_what_the_files_said_last(
+    tmp_path: Path, drain: str, status: int, outcome: str
+) -> None:
+    async with held(tmp_path, drain_timeout=1_000) as (fleet, stile):
+        saved = {**fleet.entries, "drain_timeout": 0.5, "drain": drain}
+        (fleet.root / "agents.yaml").write_text(yaml.safe_dump(saved, sort_keys=False), "utf-8")
+        fleet.send(signal.SIGHUP)
+        await fleet.says("project: reloaded")
+        async with fleet.client("helper", ERAS[0]) as helper:
+            message = {"message": "hold a", "conversation_id": "new"}
+            call = asyncio.create_task(helper.call_tool("send_message", message))
+            await until(lambda: stile.arrived == ["hold a"])
+            fleet.send(signal.SIGTERM)
+            await asyncio.wait({call})
+        assert await fleet.ended() == status
+        await fleet.says(f"draining: {outcome}")
 
 
 @pytest.mark.slow

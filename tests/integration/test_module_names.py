@@ -339,3 +339,45 @@ async def test_a_module_that_is_not_there_is_called_by_its_plain_name(tmp_path: 
     assert problem.endswith(
         "desk.py:1: ModuleNotFoundError: No module named 'types.gone'; 'types' is not a package"
     )
+
+
+HELPED = """
+import importlib
+import pickle
+
+import helpers
+
+async def answer(request):
+    from helpers import WORD
+
+    found = [helpers.WORD, WORD, importlib.import_module("helpers").WORD]
+    found.append(pickle.loads(pickle.dumps(helpers.Word())).word)
+    try:
+        import of_second
+        found.append("of_second")
+    except ModuleNotFoundError as error:
+        found.append(str(error))
+    try:
+        importlib.import_module("of_second.deep")
+        found.append("of_second")
+    except ModuleNotFoundError as error:
+        found.append(error.name)
+    return ", ".join(found)
+"""
+
+
+def helped(root: Path, *more: str) -> Path:
+    """A project with a module ``helpers`` and ``more``, names that nothing else has."""
+    word = f"WORD = {root.name!r}\n\n\nclass Word:\n    word = WORD\n"
+    files = {"helpers.py": word, **{f"{name}.py": "" for name in more}}
+    return typed_project(root, HELPED, {"one": {"kind": "handler", "handler": "desk:answer"}}, files=files)
+
+
+async def test_a_project_does_not_see_a_module_that_another_one_has(tmp_path: Path) -> None:
+    second = helped(tmp_path / "second", "of_second")
+    (second / "desk.py").write_text(f"import of_second\n{HELPED}")
+    async with running(second), running(helped(tmp_path / "first")) as fleet:
+        for _ in range(2):
+            async with client(fleet, "one") as caller:
+                missing = "No module named 'of_second', of_second"
+                assert await ask(caller, "hi") == f"{'first, ' * 4}{missing}"

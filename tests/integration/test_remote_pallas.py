@@ -37,6 +37,8 @@ from pallas.model import (
 )
 from pallas.telemetry.trace_context import RunTrace
 from pallas.telemetry.trace_context import running as run_of
+from pallas_tui.frame import FleetFrame
+from pallas_tui.runs.run_feed import Feed
 
 SCRIPT = """
 rules:
@@ -233,6 +235,16 @@ async def test_one_fleet_stands_before_another(there: Fleet, tmp_path: Path, era
             assert (call.step.kind, call.step.name, call.step.state) == ("agent", "far", "done")
             assert json.loads(call.request)["arguments"] == {"message": "look up lamp"}
             assert "echo:lamp" in call.response
+            tool = await fleet.kernel.step_reader.get(meta["local.pallas/runId"], 2)
+            assert tool is not None
+            step = tool.step
+            assert (step.kind, step.name, step.state, step.parent) == ("tool", "echo__echo", "done", 1)
+            feed = Feed()
+            feed.absorb(FleetFrame(fleet.snapshot(), fleet.hub.since(0, 20_000).events, 0.0))
+            shown = feed.run(meta["local.pallas/runId"])
+            assert shown is not None
+            titles = [(each.title, each.seconds(0.0)) for each in shown.steps]
+            assert titles == [("1. agent far", call.step.seconds), ("2. echo/echo", step.seconds)]
             handle = meta["local.pallas/conversationId"]
             more = {"message": "how many", "conversation_id": handle}
             assert text_of(await far.call_tool("send_message", more)) == "2 from look up lamp"

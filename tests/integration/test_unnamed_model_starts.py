@@ -1,10 +1,14 @@
-"""An organism whose handler asks no named model is refused at its start, as `pallas check` refuses it."""
+"""A handler that asks no named model is refused where a fleet takes it, as `pallas check` refuses it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import pallas_process
+from support.live import all_ready, running
 from support.ports import free_ports
+from support.reloading import Saves
+from support.typed import typed_project
 from support.waiting import until
 
 from pallas.fleet.threaded_fleet import ThreadedFleet
@@ -66,3 +70,48 @@ async def test_the_workbench_says_where(root: Path) -> None:
         assert REFUSED in fleet.snapshot().error
     finally:
         fleet.stop()
+
+
+ASKS = "from thinking.words import think\n\nasync def asker(request):\n    return await think(request)\n"
+ONCE = """\
+from pallas.llm import complete
+
+async def think(request):
+    return (await complete(MODELmessages=[{"role": "user", "content": request.text}])).content
+"""
+
+
+async def test_a_save_that_takes_the_name_away_is_refused(tmp_path: Path) -> None:
+    named = ONCE.replace("MODEL", 'model="passthrough", ')
+    root = typed_project(
+        tmp_path / "p",
+        ASKS,
+        {"asker": {"kind": "handler", "handler": "desk:asker"}},
+        files={"thinking/__init__.py": "", "thinking/words.py": ONCE.replace("MODEL", "")},
+    )
+    async with running(root, watch=True) as fleet:
+        await until(lambda: all_ready(fleet))
+        saves = Saves(fleet, root)
+
+        def default_model(name: str | None) -> None:
+            def change(content: dict[str, Any]) -> None:
+                content.pop("default_model", None)
+                content |= {"default_model": name} if name else {}
+
+            saves.edit("fastagent.config.yaml", change)
+
+        default_model(None)
+        told = await saves.outcome("")
+        assert (told.outcome, told.place) == ("failed", "thinking/words.py:4")
+        assert REFUSED in told.error
+        assert fleet.project.model == "passthrough"
+        mark = fleet.hub.seq
+        saves.write("thinking/words.py", named)
+        assert (await saves.outcome("asker", mark)).outcome == "live"
+        await until(lambda: not fleet.project.model)
+        mark = fleet.hub.seq
+        saves.write("thinking/words.py", ONCE.replace("MODEL", ""))
+        told = await saves.outcome("asker", mark)
+        assert (told.outcome, told.place) == ("failed", "thinking/words.py:4")
+        assert REFUSED in told.error
+        assert all_ready(fleet)

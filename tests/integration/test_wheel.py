@@ -114,19 +114,49 @@ def test_its_commands_run_away_from_the_repository(installed: Path, tmp_path: Pa
     assert "--attach" in run(pallas, "dev", "--help", cwd=tmp_path)
 
 
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the commands `pipx` and `uv`, which come from a package index."""
+    folder = tmp_path_factory.mktemp("installers")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    done = subprocess.run(
+        [*pip, "install", "--quiet", "--retries", "1", "pipx", "uv"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"no package index is reachable: {done.stderr.strip().splitlines()[-1]}")
+    return folder / "bin"
+
+
+def of_the_index() -> dict[str, str]:
+    """How this machine reaches its package index."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PIP_", "UV_")) or name.lower().endswith("_proxy")
+    }
+
+
+def install_command(program: str) -> list[str]:
+    """The arguments with which the README installs a checkout."""
+    found = re.search(rf"`{program} ([a-z ]+\.)`", (ROOT / "README.md").read_text("utf-8"))
+    assert found is not None
+    return found[1].split()
+
+
 @pytest.mark.slow
-def test_uv_puts_the_command_on_the_path_from_a_checkout(tmp_path: Path) -> None:
-    if (uv := shutil.which("uv")) is None:
-        pytest.skip("uv is not installed; `make install` installs it")
-    command = re.search(r"`uv (tool install \.)`", (ROOT / "README.md").read_text("utf-8"))
-    assert command is not None
+def test_uv_puts_the_command_on_the_path_from_a_checkout(installers: Path, tmp_path: Path) -> None:
     with TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep it, and it is 300 MB
         home = Path(folder)
         run(
-            uv,
-            *command[1].split(),
+            installers / "uv",
+            *install_command("uv"),
             "--quiet",
             cwd=ROOT,
+            **of_the_index(),
             HOME=home,
             UV_TOOL_DIR=home / "tools",
             UV_TOOL_BIN_DIR=home / "bin",
@@ -136,9 +166,35 @@ def test_uv_puts_the_command_on_the_path_from_a_checkout(tmp_path: Path) -> None
             UV_CONSTRAINT=ROOT / "constraints.txt",
             UV_BUILD_CONSTRAINT=ROOT / "constraints.txt",
         )
-        printed = run(home / "bin" / "pallas", "--version", cwd=tmp_path, HOME=home)
-        assert printed.split() == ["pallas", __version__]
-        facts = run(home / "tools" / "pallas-mcp" / "bin" / "python", "-c", FACTS, cwd=tmp_path, HOME=home)
-        version, *files = facts.split()
-        assert version == __version__
-        assert all(file.startswith(str(home / "tools")) for file in files)
+        runs_from(home / "tools", home, tmp_path)
+
+
+@pytest.mark.slow
+def test_pipx_puts_the_command_on_the_path_from_a_checkout(installers: Path, tmp_path: Path) -> None:
+    with TemporaryDirectory(dir=tmp_path) as folder:
+        home = Path(folder)
+        run(
+            installers / "pipx",
+            *install_command("pipx"),
+            "--quiet",
+            cwd=ROOT,
+            **of_the_index(),
+            HOME=home,
+            PIPX_HOME=home / "tools",
+            PIPX_BIN_DIR=home / "bin",
+            PIPX_DEFAULT_PYTHON=Path(sys.executable).resolve(),
+            PIP_CONSTRAINT=ROOT / "constraints.txt",
+            PIP_NO_CACHE_DIR="1",
+            PIP_NO_COMPILE="1",
+        )
+        runs_from(home / "tools" / "venvs", home, tmp_path)
+
+
+def runs_from(tools: Path, home: Path, folder: Path) -> None:
+    """Check that the command runs in ``folder`` with the packages that were installed below ``tools``."""
+    printed = run(home / "bin" / "pallas", "--version", cwd=folder, HOME=home)
+    assert printed.split() == ["pallas", __version__]
+    facts = run(tools / "pallas-mcp" / "bin" / "python", "-c", FACTS, cwd=folder, HOME=home)
+    version, *files = facts.split()
+    assert version == __version__
+    assert all(file.startswith(str(tools)) for file in files)

@@ -31,12 +31,14 @@ class Other(Dials):
     """A FastMCP server whose one tool ``ask`` answers ``QUESTION?``; ``heard`` are the questions.
 
     A question ``wait`` is answered when ``open`` is set; ``cancelled`` is set when its caller goes.
-    ``bearers`` are the Authorization headers of all requests, ``era`` and the other dials as there.
+    ``bearers`` are the Authorization headers of all requests, ``teams`` their x-team headers, ``era`` and the
+    other dials as there.
     """
 
     heard: list[str] = field(default_factory=list)
     handles: list[str] = field(default_factory=list)
     bearers: list[str] = field(default_factory=list)
+    teams: list[str] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     open: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,8 +88,9 @@ class Other(Dials):
     def _noting(self, app: ASGIApp) -> ASGIApp:
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
-                sent = dict(scope["headers"]).get(b"authorization", b"").decode()
-                self.bearers.append(sent)
+                headers = dict(scope["headers"])
+                self.bearers.append(headers.get(b"authorization", b"").decode())
+                self.teams.append(headers.get(b"x-team", b"").decode())
             await app(scope, receive, send)
 
         return serve

@@ -49,7 +49,7 @@ def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Sy
 
 
 def report(notifier: Notifier, fleet: FleetSnapshot) -> ServiceReport:
-    return ServiceReport(notifier, lambda: fleet, 30.0)
+    return ServiceReport(notifier, lambda: fleet, lambda: 30.0)
 
 
 def test_the_variables_are_taken_out_of_the_environment(systemd: tuple[Systemd, dict[str, str]]) -> None:

@@ -106,7 +106,10 @@ class ServedFleet:
 
     def _end(self) -> int:
         """Ask the fleet to stop and make sure that it does."""
-        self._end_by = monotonic() + self._project.drain_timeout
+        seconds = self._drain_timeout()
+        self._end_by = monotonic() + seconds
+        if self._worker is not None:
+            self._worker.drains(seconds)
         self._stop_requested.set()
         self._call(self._stop.set)
         # A loop that does not answer may be busy with runs in flight, which have until their drain timeout.
@@ -176,7 +179,7 @@ class ServedFleet:
         except (Fault, ConfigError) as error:
             self._narrator.warn(str(error), bare=True)
             return UNUSABLE
-        report = ServiceReport(self._notifier, fleet.snapshot, self._project.drain_timeout)
+        report = ServiceReport(self._notifier, fleet.snapshot, self._drain_timeout)
         hub.listen(report.hear)
         offer_control(fleet, self._log_file)
         self._introduce(fleet)
@@ -208,6 +211,10 @@ class ServedFleet:
             await fleet.stop()
             beside[0].cancel()
         return CUT if drained.cut else CLEAN
+
+    def _drain_timeout(self) -> float:
+        """What the project says now: a reload may have changed it."""
+        return (self._project if self._fleet is None else self._fleet.project).drain_timeout
 
     def _drain_once(self) -> None:
         """Drain and end, as the first SIGTERM does. A second one would end the fleet at once."""

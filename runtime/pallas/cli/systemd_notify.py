@@ -83,11 +83,11 @@ def _address(name: str) -> str:
 class ServiceReport:
     """Reports the fleet's state: ``hear`` takes its events. Belongs to the fleet's loop.
 
-    ``drain_timeout`` is the seconds that the fleet may take to stop, in addition to the usual time.
+    ``drain_timeout`` returns the seconds that the fleet may take to stop, in addition to the usual time.
     """
 
     def __init__(
-        self, notifier: Notifier, snapshot: Callable[[], FleetSnapshot], drain_timeout: float
+        self, notifier: Notifier, snapshot: Callable[[], FleetSnapshot], drain_timeout: Callable[[], float]
     ) -> None:
         self._notifier = notifier
         self._snapshot = snapshot
@@ -101,7 +101,7 @@ class ServiceReport:
             return
         status = status_of(self._snapshot())
         if isinstance(event, FleetChanged) and event.state is FleetState.DRAINING:
-            left = int((self._drain_timeout + _LEEWAY) * 1e6)
+            left = int((self._drain_timeout() + _LEEWAY) * 1e6)
             detail = one_line(event.detail, 200)
             status = f"draining: {detail}" if detail else status
             self._notifier.send(STOPPING=1, EXTEND_TIMEOUT_USEC=left, STATUS=status)

@@ -189,6 +189,13 @@ class WorkerParent:
         self._ports.clear()
         self._tell("stop")
 
+    def _drain_for(self, seconds: float) -> None:
+        """Give the workers as long as their files say now."""
+        if self._stopping_until is not None and self._second is None:
+            left = seconds + LEEWAY
+            self._stopping_until = max(self._stopping_until, monotonic() + left)
+            self._notifier.send(EXTEND_TIMEOUT_USEC=int(left * 1e6))
+
     def _kill(self, why: str) -> None:
         for worker in self._running.values():
             if self._second is None:
@@ -246,6 +253,8 @@ class WorkerParent:
             self._sessions_ended(worker, message["ended"])
         elif "tell" in message:
             self._tell_others(worker, message)
+        elif "drains" in message:
+            self._drain_for(message["drains"])
         elif "listens" in message:
             ended = [*self._ended_sessions]
             with suppress(OSError):

@@ -1,13 +1,15 @@
 """Handlers that ask a model without naming one, in a project that has no default model."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from pallas.model import Fault, FaultType
+
 from .code import module_of
 from .files import shown
-from .models import ConfigError, Mistake, Project, Where
+from .models import AgentConfig, ConfigError, Mistake, Project, Where
 from .notes import Notes
 from .project_imports import find_imports
 
@@ -30,10 +32,20 @@ def refuse_unnamed_models(project: Project) -> None:
         raise ConfigError(mistakes)
 
 
-def unnamed_models(project: Project) -> tuple[Mistake, ...]:
-    """Return a mistake for each call of ``complete`` without a model, if there is no default model either."""
+def refuse_unnamed_model(project: Project, agent: AgentConfig) -> None:
+    """Raise Fault (CONFIG) if that agent's code asks a model and none is named."""
+    if mistakes := unnamed_models(project, (agent,)):
+        raise Fault(FaultType.CONFIG, str(mistakes[0]), data={"place": str(mistakes[0].where)})
+
+
+def unnamed_models(project: Project, agents: Iterable[AgentConfig] | None = None) -> tuple[Mistake, ...]:
+    """Return a mistake for each call of ``complete`` without a model, if there is no default model either.
+
+    Only the code of ``agents`` is looked at, where they are given.
+    """
     notes, seen = Notes(), set[tuple[Path, int]]()
-    for agent in project.agents.values() if not project.model else ():
+    agents = project.agents.values() if agents is None else agents
+    for agent in agents if not project.model else ():
         module = module_of(agent) if agent.handler is not None else None
         for path in find_imports(project.root, module).files if module else ():
             for line in _unnamed_calls(path):

@@ -63,8 +63,7 @@ class ServerErrorReader:
     def __init__(self, file: io.FileIO, server: str) -> None:
         self.count = 0
         """How many exceptions there were so far."""
-        self.last = ""
-        """The last line that is not empty."""
+        self._last = ""
         self._exceptions: deque[str] = deque(maxlen=_KEPT)
         self._in_traceback, self._before = False, ""
         self._file = file
@@ -74,6 +73,12 @@ class ServerErrorReader:
     def begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._file.fileno(), self._read)
+
+    def last_line(self) -> str:
+        """Return the last line that is not empty."""
+        if not self._file.closed:
+            self._read()
+        return self._last
 
     def exception_since(self, count: int, said: str) -> str:
         """Return the last line of the newest exception after the first ``count``; empty if there is none.
@@ -112,7 +117,7 @@ class ServerErrorReader:
     def _tell(self, raw: bytes) -> None:
         line = sanitize(raw.decode(errors="replace").rstrip(), LINE)
         if line.strip():
-            self.last = one_line(redact_text(line), _MAX_SHOWN)
+            self._last = one_line(redact_text(line), _MAX_SHOWN)
             self._note_exception(line)
             self._log.take(line)
 

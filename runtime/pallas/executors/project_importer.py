@@ -51,6 +51,7 @@ class ProjectImporter:
     def __init__(self, root: Path, agent: str) -> None:
         _install()
         self.root = str(root)
+        self.agent = agent  # whose the code is while it is imported, see ``code_owners``
         self.builtins = {**vars(builtins), "__import__": self}
         self._project = _projects.setdefault(self.root, _Project(self))
         self._added = self._project.added.setdefault(agent, [])
@@ -67,7 +68,7 @@ class ProjectImporter:
     ) -> ModuleType:
         """As Python's ``__import__``."""
         if not level:
-            name = self.name_of(name, fromlist or ())
+            name = self._visible(name, self.name_of(name, fromlist or ()))
         token = _current.set(self)
         try:
             return _IMPORT(name, globals, locals, fromlist or (), level)
@@ -92,7 +93,7 @@ class ProjectImporter:
 
         A ``configured`` name may be that of a module that is built into Python.
         """
-        name = self.name_of(name, configured=configured)
+        name = self._visible(name, self.name_of(name, configured=configured))
         token = _current.set(self)
         try:
             return _IMPORT_MODULE(name)
@@ -102,7 +103,7 @@ class ProjectImporter:
     def name_of(self, name: str, imported: Sequence[str] = (), *, configured: bool = False) -> str:
         """Return the name in ``sys.modules`` of what the project's code imports as ``name``.
 
-        ``imported`` are the names that it wants of that module.
+        ``imported`` are the names that it wants of that module. Empty where only another project has it.
         """
         self._take_entries()
         key = (name, *imported)
@@ -117,7 +118,8 @@ class ProjectImporter:
             return name
         spec = PathFinder.find_spec(top, self._folders())
         if spec is None:
-            return name
+            other = _tops.get(top)
+            return name if other is None or other.importer.root == self.root else ""
         folder = _folder_of(spec)
         if spec.origin is None and not _has_any(spec, (rest.partition(".")[0],) if rest else imported):
             # A folder with other files; Python, too, prefers a package from anywhere.
@@ -125,6 +127,14 @@ class ProjectImporter:
             if (found is not None and not _is_in(found, folder, top)) or _is_elsewhere(top, folder):
                 return name
         return f"{self._name_top(top, folder)}{dot}{rest}"
+
+    @staticmethod
+    def _visible(name: str, found: str) -> str:
+        """Return ``found``, which ``name`` stands for. Raises ModuleNotFoundError where it is empty."""
+        if not found:
+            top = name.partition(".")[0]
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        return found
 
     def covers(self, file: str) -> bool:
         """Whether it is a file of the project's code."""

@@ -42,6 +42,7 @@ from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.auth.resource_metadata import resource_at
 from pallas.surfaces.server_cards import CARD_PATH, server_card
 from pallas.surfaces.status_pages import Page
+from pallas.telemetry import code_owners
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import reapply_logging
 
@@ -333,6 +334,7 @@ class FleetAgent:
 
     async def connecting(self, executor: Executor) -> None:
         """Watch the servers of an executor that is loaded and connects now."""
+        self._claim_code(executor)
         await self._watch_servers(executor)
         self.move_to(AgentState.CONNECTING)
 
@@ -348,6 +350,8 @@ class FleetAgent:
         self.failure = None
         self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
         self.settled.set()
+        if self.executor is not None:
+            self._claim_code(self.executor)
         if self.executor is not None and self.executor.info.payload is not None:
             self._lifecycle.own(self._redescribe(), "describe")
 
@@ -451,7 +455,12 @@ class FleetAgent:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""
         await self._lifecycle.close()
         await self.watched.close()
+        code_owners.release(self)
         self.move_to(AgentState.STOPPED)
+
+    def _claim_code(self, executor: Executor) -> None:
+        root = self.project.root
+        code_owners.claim(self, self.name, (root / each for each in executor.info.files))
 
     def _own_files(self) -> Iterator[Path]:
         root, module, card = self.project.root, self.config.module, self.config.card

@@ -298,7 +298,7 @@ class FleetSurfaces:
             inbound=self._context.inbound,
             started=self._started,
             tasks=lambda: self.tasks,
-            handles=self._context.project.tasks.tools,
+            handles=lambda: self._context.project.tasks.tools,
             questions=self._context.kernel.questions,
             began=self._began,
         )

@@ -117,6 +117,10 @@ class WorkerProcess:
         """Tell the parent what a fleet of one process tells systemd. Does nothing once the parent ended."""
         self._send({"report": dict(news)})
 
+    def drains(self, seconds: float) -> None:
+        """Tell the parent how long runs in flight have: a reload may have changed that."""
+        self._send({"drains": seconds})
+
     def bind(self, host: str, port: int, owner: str) -> socket.socket:
         """The socket of that port, which the parent binds once for all. Raises Fault (CONFIG) as ``bind``."""
         with self._asking, suppress(OSError, queue.Empty):

@@ -468,6 +468,7 @@ class FastAgentExecutor(Executor):
             forwarded=frozenset(each for each in self._info.servers if self._forwarding(each)),
             skipped=hanging,
             lost=self._notices.lost,
+            failed=self._notices.failed,
             returned=partial(self._returned, everyone),
             gate=self._gate,
         )

@@ -65,8 +65,9 @@ class Servers:
 
     ``unconfigured`` maps servers that are never called to the reason. ``forwarded`` are those that get the
     caller's bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's.
-    ``lost`` is called with a server that is missing and why, ``returned`` with one that was reconnected and
-    how, and without either when all list other tools. ``gate`` compares what they list with the lock: when
+    ``lost`` is called with a server that is missing and why, ``failed`` with the number of an attempt to
+    connect it and why it failed, ``returned`` with one that was reconnected and how, and without either when
+    all list other tools. ``gate`` compares what they list with the lock: when
     that is another one, a run that begins has them list again.
     """
 
@@ -80,6 +81,7 @@ class Servers:
         forwarded: frozenset[str],
         skipped: frozenset[str] = frozenset(),
         lost: Callable[[str, str], None] = lambda server, why: None,
+        failed: Callable[[str, int, str], None] = lambda server, attempt, why: None,
         returned: Callable[[str, str], None] = lambda server, how: None,
         gate: ToolGate | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class Servers:
         self._idle_slot = LeaseSlot()
         self._forwarded = forwarded
         self._unconfigured = unconfigured
+        self._failed = failed
         self._returned = returned
         self._gate = gate
         self._lock_version = gate.version if gate is not None else None
@@ -219,7 +222,8 @@ class Servers:
             self._log_back(name)
         for name in self._told - before:
             if words := how_it_ended(self._agent, one_line(name, 80)):
-                self._ends[name] = f"its program {words}"
+                last = self._last_line(name)
+                self._ends[name] = f"its program {words}" + (f": {last}" if last else "")
             self._lost(name, self._log_missing(name, self.missing()[name]))
 
     def _changed(self) -> None:
@@ -230,6 +234,11 @@ class Servers:
     def _reason(self, name: str, error: Exception, slot: LeaseSlot) -> Missing:
         ended = how_it_ended(self._agent, one_line(name, 80)) if is_closed(error) else ""
         return _why(error, slot.refused.get(name), ended)
+
+    def _last_line(self, name: str) -> str:
+        """Return what the program of a server wrote to stderr last, if that is read."""
+        readers = (found.link.stderr for server, found in self.connections() if server == name)
+        return next((reader.last_line() for reader in readers if reader is not None), "")
 
     def _log_missing(self, name: str, missing: Missing) -> str:
         """Log that a server is missing; return what the record says."""
@@ -291,7 +300,8 @@ class Servers:
             if error is not None:
                 self._why[name] = self._reason(name, error, slot)
                 self._failures[name] += 1
-                self._log_missing(name, self._why[name])
+                why = self._log_missing(name, self._why[name])
+                self._failed(name, self._failures[name], why)
                 return
         if name in self._told:
             self._told -= {name}

@@ -125,7 +125,9 @@ class ServerSet:
         except Exception as error:
             reader = connection.link.stderr if connection is not None else None
             if reader is not None:
-                line = reader.exception_since(0, str(error)) or (reader.last if is_closed(error) else "")
+                line = reader.exception_since(0, str(error)) or (
+                    reader.last_line() if is_closed(error) else ""
+                )
                 if line:
                     error.add_note(line)
             return error

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.config.project_imports import find_imports, sought
+from pallas.config.unnamed_models import refuse_unnamed_model
 from pallas.executors.fastagent.import_thread import run_in_import_thread
 from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.handlers import PromptRequest, Session
@@ -88,6 +89,7 @@ class HandlerExecutor(Executor):
         finally:
             reads.finish()
             self._info = replace(self._info, files=self._files(reads))
+        await asyncio.to_thread(refuse_unnamed_model, self._project, self._config)
         try:
             self._learn(shape_of(found, f"{self._path} of {self._config.name}"))
         except Fault as fault:

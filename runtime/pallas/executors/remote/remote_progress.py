@@ -7,6 +7,9 @@ from typing import Final, Literal, cast
 from pallas.executors.base import Emit, ExecutorTurn
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
 from pallas.safe_text import one_line, sanitize
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import enclosing_call
+from pallas.telemetry.trace_context import current_run
 
 _TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
 _STEP: Final = re.compile(r"^(\S+) step (\d{1,6}) \((llm|tool)\)$")
@@ -19,12 +22,14 @@ MAX_LINES: Final = 20_000
 MAX_TEXT: Final = 2_000_000
 """The limit of streamed text of one run, in characters."""
 _MAX_PIECE: Final = 64_000
+_FAILED: Final = "it failed on the other side, or the call of the agent ended before it"
 
 
 class Progress:
     """Converts the progress of one call. ``speaker`` is the other side's own name, which is our agent here.
 
-    All text is sanitised and limited here.
+    All text is sanitised and limited here. Calls of the other side's tools are steps of the run that this was
+    made in, below its call of the agent; what they were asked and answered is not known here.
     """
 
     def __init__(self, turn: ExecutorTurn, emit: Emit, speaker: str) -> None:
@@ -37,6 +42,10 @@ class Progress:
         self._ids = count(1)
         self._open: dict[tuple[str, str], list[str]] = {}
         self._is_ended = False
+        run = current_run()
+        self._steps = run.steps if run is not None else None
+        self._cause = enclosing_call(self._steps) if self._steps is not None else 0
+        self._open_steps: dict[str, OpenStep] = {}
 
     async def hear(self, progress: float, total: float | None, message: str | None) -> None:
         """Convert one notification; its numbers add nothing to its message."""
@@ -90,6 +99,7 @@ class Progress:
         call_id = calls[-1] if phase == "started" else calls.pop(0)
         if not calls:
             del self._open[server, tool]
+        self._record(f"{server}__{tool}", phase, call_id)
         self._emit(
             ToolEvent(
                 run_id=self._run_id,
@@ -100,6 +110,17 @@ class Progress:
                 call_id=call_id,
             )
         )
+
+    def _record(self, name: str, phase: str, call_id: str) -> None:
+        if self._steps is None:
+            return
+        if call_id not in self._open_steps:
+            self._open_steps[call_id] = self._steps.begin(
+                "tool", name=name, parent=self._cause, call_id=call_id
+            )
+        if phase != "started":
+            step = self._open_steps.pop(call_id)
+            step.finish("done" if phase == "completed" else "failed", "" if phase == "completed" else _FAILED)
 
     def _text(self, actor: str, text: str) -> None:
         if not self._with_text or self._characters >= MAX_TEXT:

@@ -8,6 +8,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import TypedConfig
+from pallas.config.unnamed_models import refuse_unnamed_model
 from pallas.executors.handler.handler_faults import raised
 from pallas.executors.handler.handler_tasks import GRACE, HandlerTasks
 from pallas.messaging.delivery import CALLER, First
@@ -74,6 +75,7 @@ class TypedExecutor(Executor):
             facts = await self._host.load(fresh=fresh)
         finally:
             self._info = replace(self._info, files=self._host.files)
+        await asyncio.to_thread(refuse_unnamed_model, self._project, self._config)
         self._facts = facts
         self._info = replace(
             self._info, defined=facts.defined, providers=(), names_models=True, payload=facts.payload

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
 from pallas.config.files import shown
+from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.model import (
     FAILED_STATES,
     AgentState,
@@ -288,6 +289,8 @@ class Reloader:
         root = self._fleet.project.root
         try:
             new = await asyncio.to_thread(load_project, root)
+            if self._fleet.project.model:  # else each agent's code is checked with its next version
+                await asyncio.to_thread(refuse_unnamed_models, new)
             if self._only is not None and self._only not in new.agents:
                 where = shown(root, new.agents_file)
                 raise ConfigError((_gone(where, self._only),))

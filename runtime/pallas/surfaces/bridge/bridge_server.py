@@ -1,6 +1,6 @@
 """The bridge's MCP server, for any transport."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from fastmcp import FastMCP
@@ -27,16 +27,18 @@ _INSTRUCTIONS: Final = (
 )
 
 
-def make_bridge(parts: BridgeParts) -> FastMCP:
+def make_bridge(parts: BridgeParts) -> tuple[FastMCP, Callable[[], None]]:
     """Return the server with the eight tools of SPEC 7.2 and no prompts or resources (DR-1).
 
-    Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21).
+    Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21). The function
+    beside it has to be called before a request: it offers the handles of tasks as the project says then.
     """
     work, tasks = BridgeWork(parts), parts.tasks
-    tools: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
-    if tasks() is not None and parts.handles:
-        tools = with_handles(tools, work, tasks)
-    names, parked = [tool.name for tool in tools], parts.inbound.parked()
+    usual: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
+    extended = with_handles(usual, work, tasks)
+    offered: dict[str, Tool] = {}
+    schemas: dict[str, dict[str, Any]] = {}
+    parked = parts.inbound.parked()
     server = StatelessServer(
         NAME,
         instructions=_INSTRUCTIONS.format(fleet=one_line(parts.snapshot().name, 60) or "the fleet"),
@@ -49,12 +51,25 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     async def authorize(tool: str, principal: Principal) -> None:
         await parts.inbound.authorize(FLEET, tool, principal)
 
-    server.add_middleware(AgentAccess(names, authorize=authorize, owner="the bridge", parked=parked))
-    schemas: Mapping[str, dict[str, Any]] = {tool.name: tool.parameters for tool in tools}
-    for tool in tools:
-        server.add_tool(tool)
+    server.add_middleware(
+        AgentAccess(lambda: offered, authorize=authorize, owner="the bridge", parked=parked)
+    )
     server.take_schemas_from(schemas.get)
     if tasks() is not None:
         begin = begins(work, handles=parts.handles)
         server.add_extension(TasksExtension(tasks, {DELEGATE.name: begin}, authorize=authorize))
-    return server
+
+    def offer() -> None:
+        now = extended if tasks() is not None and parts.handles() else usual
+        if [*offered.values()] == now:
+            return
+        for name in offered:
+            server.local_provider.remove_tool(name)
+        offered.clear()
+        for tool in now:
+            offered[tool.name] = server.add_tool(tool)
+        schemas.clear()
+        schemas.update({tool.name: tool.parameters for tool in now})
+
+    offer()
+    return server, offer

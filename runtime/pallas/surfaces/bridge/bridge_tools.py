@@ -69,9 +69,9 @@ class BridgeParts:
     """The parts of the fleet that the bridge uses.
 
     ``admission`` counts the requests in progress; ``started`` returns whether any agent is available yet.
-    With ``tasks``, work can become a task; with ``handles`` also for clients without the extension, by two
-    more tools. Callers are asked the ``questions`` of their runs. ``began`` is when the fleet was made, by
-    ``time.monotonic``.
+    With ``tasks``, work can become a task; while ``handles`` is true also for clients without the extension,
+    by two more tools. Callers are asked the ``questions`` of their runs. ``began`` is when the fleet was
+    made, by ``time.monotonic``.
     """
 
     directory: "AgentDirectory"
@@ -81,7 +81,7 @@ class BridgeParts:
     inbound: Inbound
     started: Callable[[], bool]
     tasks: "Callable[[], Tasks | None]" = lambda: None
-    handles: bool = False
+    handles: Callable[[], bool] = lambda: False
     questions: "Questions | None" = None
     began: float = field(default_factory=monotonic)
 

@@ -37,6 +37,7 @@ class BridgePlace:
         self._project = project
         self._inbound = inbound
         self._wire = wire
+        self._offer: Callable[[], None] = lambda: None
         self._served = OnDemand("bridge", self._make, needs="pallas.surfaces.bridge.bridge_server")
 
     def before(self, rest: ASGIApp) -> ASGIApp:
@@ -45,6 +46,8 @@ class BridgePlace:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             mine = scope["type"] == "http" and scope["path"] in (PATH, f"{PATH}/", METADATA_PATH)
+            if mine:
+                self._offer()
             await (place if mine else rest)(scope, receive, send)
 
         return app
@@ -58,7 +61,7 @@ class BridgePlace:
         from .bridge_server import make_bridge
 
         asking = GateScope(FLEET, self._inbound, lambda _: base_url(self._project()) + PATH)
-        server = make_bridge(self._parts())
+        server, self._offer = make_bridge(self._parts())
         seal = self._inbound.session_seal
         return None, endpoint(
             server, None, wire=self._wire, gate=lambda inner: AuthGate(inner, asking), seal=seal

@@ -85,14 +85,14 @@ TASK_RESULT: Final = ToolListing(
 )
 
 
-def begins(work: BridgeWork, *, handles: bool) -> Begin:
+def begins(work: BridgeWork, *, handles: Callable[[], bool]) -> Begin:
     """Return how a ``tasks_delegate`` becomes a task; with ``handles`` it accepts ``wait``, without
     effect."""
-    about = DELEGATE_HANDLE if handles else DELEGATE
 
     async def begin(
         tasks: "Tasks", arguments: Mapping[str, Any], context: FastMCPRequestContext, answers: bool
     ) -> TaskRecord:
+        about = DELEGATE_HANDLE if handles() else DELEGATE
         return await _begun(work, tasks, Arguments(about, arguments), context, answers=answers)
 
     return begin

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Final, TextIO, cast
 
 from pallas.safe_text import one_line, sanitize
+from pallas.telemetry.code_owners import agent_on_stack
 from pallas.telemetry.trace_context import current_agent, current_run
 
 from .log_setup import is_on_stderr, write_record
@@ -137,6 +138,8 @@ class OutputLog:
 class PrintedLines(io.TextIOBase):
     """A standard stream whose text goes to the log where an agent's code writes it, with the agent's name.
 
+    That is what runs in the agent's context, and threads in which code of that agent alone is on the stack.
+
     All other text goes to ``stream``, and that of agents as well if it ``passes``, unless the log is on
     stderr itself. ``on_line`` gets each line of an agent.
     """
@@ -157,8 +160,10 @@ class PrintedLines(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Log the lines of an agent, or write the text to the stream."""
-        agent = current_agent()
-        if not agent or getattr(self._inside, "writes", False):
+        if getattr(self._inside, "writes", False):
+            return self._stream.write(text)
+        agent = current_agent() or agent_on_stack()
+        if not agent:
             return self._stream.write(text)
         *lines, rest = (self._rests.pop(agent, "") + text).split("\n")
         if len(rest) > LINE:
