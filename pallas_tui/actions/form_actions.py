@@ -70,7 +70,7 @@ ACTIONS = (
     Action(
         "field.next",
         "field",
-        "Take and continue",
+        "Accept and continue",
         "Accept it, edit the next field",
         "finish(1)",
         "tab",
@@ -79,7 +79,7 @@ ACTIONS = (
     Action(
         "field.previous",
         "field",
-        "Take and go back",
+        "Accept and go back",
         "Accept it, edit the field before",
         "finish(-1)",
         "shift+tab",

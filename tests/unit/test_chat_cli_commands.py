@@ -180,13 +180,13 @@ async def test_the_instruction_is_replaced_shown_and_given_back() -> None:
     host = Host()
     await run(host, "/system Be brief.")
     told = (await run(host, "/system")).text
-    assert told == "Taken back: Be brief.\n\nYou find things."
+    assert told == "Removed: Be brief.\n\nYou find things."
     assert (await run(host, "/system")).text == "You find things."
     await run(host, "/system Be brief.", '/system ""')
     assert not host.params
     assert (await run(host, "/append")).text == "Nothing follows the agent's instruction."
     await run(host, "/append In French.")
-    assert (await run(host, "/append")).text == "Taken back: In French."
+    assert (await run(host, "/append")).text == "Removed: In French."
     assert not host.params
 
 
