@@ -164,7 +164,7 @@ async def test_a_name_that_is_not_known_goes_to_the_provider_and_a_slip_is_told(
     outcome = await run(host, "/set temprature 0.1")
     assert outcome.ok
     assert host.params.to_json() == {"extra": {"temprature": 0.1}}
-    assert "the provider gets it as it is. Did you mean temperature?" in outcome.text
+    assert "sent to the provider as it is. Did you mean temperature?" in outcome.text
 
 
 async def test_how_the_conversation_is_held_goes_before_parameters() -> None:
