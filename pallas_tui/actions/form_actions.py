@@ -66,7 +66,7 @@ ACTIONS = (
         "y",
         "copy",
     ),
-    Action("field.take", "field", "Take field", "Accept the text", "finish(0)", "enter", "take"),
+    Action("field.take", "field", "Accept field", "Accept the text", "finish(0)", "enter", "accept"),
     Action(
         "field.next",
         "field",
@@ -93,5 +93,7 @@ ACTIONS = (
         "alt+enter,shift+enter,ctrl+j",
         "new line",
     ),
-    Action("field.leave", "field", "Leave field", "Take nothing", "abandon", "escape", "leave as it was"),
+    Action(
+        "field.leave", "field", "Leave field", "Leave it as it was", "abandon", "escape", "leave as it was"
+    ),
 )
