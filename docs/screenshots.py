@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parent / "sample_project"
 TOKEN = "LARKMOOR_TOKEN"
 QUESTION = "Which customers were hit by the May invoice bug, and what did they buy?"
-DEADLINE = 60.0
+DEADLINE = 180.0
 FILM_SIZE = (112, 32)
 WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 Scene = Callable[["Camera"], Awaitable[None]]
@@ -127,7 +127,7 @@ async def desk(camera: Camera) -> None:
 
 async def open_step(camera: Camera) -> None:
     """From a run's screen to its first question to a model."""
-    await camera.until("1. scripted", "tools/call")
+    await camera.until("1. scripted", "4. scripted", "cost unknown")
     await camera.press("enter")
     await camera.until("Instructions")
 

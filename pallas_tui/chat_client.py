@@ -171,7 +171,7 @@ class ChatClient:
         if offered is not None:
             arguments = {name: value for name, value in arguments.items() if name in offered}
             if images and "images" not in offered:
-                raise Fault(FaultType.CONFIG, "This agent's server takes no images: take them away.")
+                raise Fault(FaultType.CONFIG, "This agent's server takes no images: remove them.")
         meta: dict[str, Any] = {"traceparent": traceparent} if traceparent else {}
         if params:
             meta[f"{_META}params"] = dict(params)
@@ -269,7 +269,7 @@ class ChatClient:
                 return
             is_away = not isinstance(error, Fault) or error.type in _WHEN_AWAY
             if not is_away or monotonic() > until:
-                log.warning("a run at %s is not cancelled, and may go on: %s", self.url, error)
+                log.warning("a run at %s is not cancelled, and may continue: %s", self.url, error)
                 return
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, _BACKOFF[1])

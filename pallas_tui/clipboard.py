@@ -104,7 +104,7 @@ def missing(environ: Mapping[str, str], platform: str = sys.platform) -> str:
     if is_remote(environ):
         return "over ssh without a forwarded display no program reaches your clipboard"
     if platform == "darwin":
-        return "pbcopy is not there"
+        return "pbcopy is not installed"
     return "there is no desktop here (no DISPLAY, no WAYLAND_DISPLAY)"
 
 

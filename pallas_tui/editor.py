@@ -71,7 +71,7 @@ def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> 
             with app.suspend():
                 status = run_on_terminal([*command, str(file)])
         except SuspendNotSupported:
-            raise _fault("An editor needs a terminal; here there is only the screen") from None
+            raise _fault("An editor needs a terminal, and the workbench does not run in one here") from None
         if status:
             raise _fault(f"{name} ended with status {status}; the text is as it was before")
         with file.open("rb") as edited:

@@ -66,11 +66,11 @@ ACTIONS = (
         "y",
         "copy",
     ),
-    Action("field.take", "field", "Take field", "Accept the text", "finish(0)", "enter", "take"),
+    Action("field.take", "field", "Accept field", "Accept the text", "finish(0)", "enter", "accept"),
     Action(
         "field.next",
         "field",
-        "Take and continue",
+        "Accept and continue",
         "Accept it, edit the next field",
         "finish(1)",
         "tab",
@@ -79,7 +79,7 @@ ACTIONS = (
     Action(
         "field.previous",
         "field",
-        "Take and go back",
+        "Accept and go back",
         "Accept it, edit the field before",
         "finish(-1)",
         "shift+tab",
@@ -93,5 +93,7 @@ ACTIONS = (
         "alt+enter,shift+enter,ctrl+j",
         "new line",
     ),
-    Action("field.leave", "field", "Leave field", "Take nothing", "abandon", "escape", "leave as it was"),
+    Action(
+        "field.leave", "field", "Leave field", "Leave it as it was", "abandon", "escape", "leave as it was"
+    ),
 )

@@ -100,7 +100,7 @@ ACTIONS = (
     Action(
         "fork.go_on",
         "fork",
-        "Go on",
+        "Start the run",
         "Start the run like this",
         "go_on",
         "enter",
@@ -188,7 +188,7 @@ ACTIONS = (
     Action(
         "threads.title.take",
         "title_line",
-        "Take title",
+        "Set title",
         "Give the thread this title",
         "submit",
         "enter",

@@ -54,7 +54,7 @@ def call_details(node: Node, exchange: Exchange | None, figures: str) -> str:
         parts += ["", "Failed with", node.error]
     if exchange is None and (node.arguments or node.result):
         parts += ["", "Asked", sanitize(node.arguments, MAX_RESULT), "", "Answered"]
-        parts.append(sanitize(node.result, MAX_RESULT) or "nothing that is known of")
+        parts.append(sanitize(node.result, MAX_RESULT) or "no result is known")
     elif exchange is not None:
         parts += ["", "Asked", _pretty(exchange.request), "", "Answered", result_text(exchange)]
     if node.words:

@@ -236,7 +236,7 @@ class MessageBook:
         """Read one page of a run from a number on; return its highest number, 0 without any. Raises Fault."""
         fleet = self._port()
         if fleet is None:
-            raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")
+            raise Fault(FaultType.TRANSPORT, "the fleet is not running")
         upto = run.last if (run := self._runs.get(run_id)) is not None else 0
         try:
             async with asyncio.timeout(DEADLINE):

@@ -120,5 +120,5 @@ class RecordPages[R: PagedRecord](ABC):
         """The fleet. Raises Fault where there is none."""
         port: FleetPort | None = self._port()
         if port is None:
-            raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")
+            raise Fault(FaultType.TRANSPORT, "the fleet is not running")
         return port

@@ -41,7 +41,7 @@ class ReplicaBook:
     def _fleet(self) -> FleetPort:
         port: FleetPort | None = self._port()
         if port is None:
-            raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")
+            raise Fault(FaultType.TRANSPORT, "the fleet is not running")
         return port
 
 

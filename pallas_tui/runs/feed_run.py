@@ -179,10 +179,8 @@ class FeedRun:
     @property
     def cost_text(self) -> str:
         """What it cost, and with the runs below it; empty before it is over, or where nothing is known."""
-        whole = self.whole_cost
-        if whole == self.cost:
-            return self.cost.text
-        return f"{self.cost.text or '$0'}, {whole.text} with the runs below it"
+        own, whole = self.cost.text, self.whole_cost.text
+        return own if whole == own else f"{own or '$0'}, {whole} with the runs below it"
 
     @property
     def nesting(self) -> int:

@@ -124,7 +124,7 @@ def _tokens(text: str) -> Iterator[tuple[bool, str, str]]:
 def _term(negated: bool, field: str, value: str) -> Term | None:
     if field and field not in FIELDS:
         known = ", ".join(FIELDS)
-        raise _MistakeError(f'no field {field}: (there are {known}); "quotes" make words of it')
+        raise _MistakeError(f'there is no field {field}: (known: {known}); "quotes" make words of it')
     if field and not value:
         raise _MistakeError(f"a word is missing after {field}:")
     if field == "outcome":

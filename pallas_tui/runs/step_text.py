@@ -79,7 +79,7 @@ def facts_of(step: Step) -> Iterator[tuple[str, str]]:
         (tokens.output, "out"),
         (tokens.reasoning, "of them reasoning"),
     )
-    yield "tokens", ", ".join(f"{number} {name}" for number, name in counted if number is not None)
+    yield "tokens", ", ".join(f"{number:,} {name}" for number, name in counted if number is not None)
     yield "cost", Cost.of(step).text
     if len(step.attempts) > 1 or any(each.reason for each in step.attempts):
         for number, attempt in enumerate(step.attempts, 1):
@@ -180,4 +180,4 @@ def _attempt(attempt: StepAttempt) -> str:
 
 
 def _number(value: int | None) -> str:
-    return "?" if value is None else str(value)
+    return "?" if value is None else f"{value:,}"

@@ -156,7 +156,7 @@ class SettingsScreen(ModalScreen[None]):
         if setting.choices:
             words += f" One of {', '.join(setting.choices)}."
         if not setting.live:
-            words += " Counts from the next start on."
+            words += " Takes effect at the next start."
         status.update(Content(words))
 
     @on(LineView.CursorMoved)
@@ -241,7 +241,7 @@ def shown_as(setting: Setting, value: Any) -> str:
     """A value in a few words."""
     match value:
         case None:
-            return "as the terminal says"
+            return "chosen from the terminal"
         case bool():
             return "yes" if value else "no"
         case float():

@@ -45,14 +45,12 @@ class Setting:
 PROTOCOLS: Final = ("auto", "modern", "handshake")
 
 SCHEMA: Final[tuple[Setting, ...]] = (
-    Setting(
-        "theme", "text", "", "name of a theme; without one dark, or the terminal's own 16 colours", "look"
-    ),
+    Setting("theme", "text", "", "name of a theme; none is dark, or the terminal's own 16 colours", "look"),
     Setting(
         "ascii",
         "auto",
         None,
-        "shapes and lines of the shell in ASCII; without it as the locale says",
+        "shapes and lines of the shell in ASCII",
         "look",
         live=False,
     ),

@@ -87,7 +87,7 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
     suffix = (f": {own}" if own else "") + (f"; {changes_text(event.context)}" if event.context else "")
     arrived = {change.kind for change in event.changes if change.part == "agent"}
     if "removed" in arrived:
-        return f"{name} is out of the fleet"
+        return f"{name} was removed from the fleet"
     if "added" in arrived:
         return f"{name} is new, live {took}{suffix}"
     if event.rolled_back:
@@ -99,7 +99,7 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
 def _goes_on(event: Reloaded, answers: int) -> str:
     if not event.agent:
         return ", nothing changed"
-    return f", v{answers} answers" if answers else ", the one before answers"
+    return f", v{answers} answers" if answers else ", the previous version answers"
 
 
 def blocked(event: LoopBlocked) -> str:

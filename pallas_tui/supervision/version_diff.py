@@ -88,7 +88,7 @@ def _failure(event: Reloaded, answers: int) -> Iterator[Paragraph]:
         yield event.place, _WRONG
     yield error_of(event) or "No reason was given; see the log.", _WRONG
     if event.agent:
-        still = f"v{answers}" if answers else "The version before"
+        still = f"v{answers}" if answers else "The previous version"
         fix = f"A shows the tests; {LETS_THROUGH}" if event.outcome == "held" else "Fix the file and save it"
         yield f"{still} answers as before. {fix}.", _PLAIN
     story = event.story.strip().removeprefix(event.error.strip()).strip()

@@ -148,5 +148,5 @@ async def test_a_call_that_a_stopped_process_had_not_sent_yet_is_not_sent_for_a_
 
                 await note("ours", True)
                 await note("another's", False)
-        assert "another fleet goes on with this run" in "".join(format_exception(caught.value))
+        assert "another fleet continues this run" in "".join(format_exception(caught.value))
         assert [each.text for each in recorder.calls()] == ["ours"]

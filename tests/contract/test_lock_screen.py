@@ -54,7 +54,7 @@ async def test_a_held_tool_that_a_model_still_knows_is_refused_with_the_reason(
         await until(lambda: "shop__order" not in found.tools)
         result = await found.call_tool(name, {})
         assert result.is_error
-        assert "is held, because it is not as tools.lock has it" in str(result.content)
+        assert "is held, because it differs from tools.lock" in str(result.content)
         assert calls_of(tmp_path) == []
 
 

@@ -241,7 +241,7 @@ async def test_the_configuration_is_read_anew_and_a_mistake_in_it_changes_nothin
         good["agents"]["two"] = {"module": "agents.one", "port": other_ports[1]}
         path.write_text(yaml.safe_dump(good, sort_keys=False))
         await done(fleet, "one", "reload")
-        assert "does not have it any more" in notices(fleet)[-1]
+        assert "no longer has this agent" in notices(fleet)[-1]
         assert await ask(caller, "hello") == "hello"
 
 

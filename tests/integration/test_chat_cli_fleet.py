@@ -208,7 +208,7 @@ def test_agents_that_the_asked_one_reaches_are_started_with_it(tmp_path: Path) -
 def test_no_fleet_is_started_for_an_agent_that_there_is_not(idle: Desk) -> None:
     done = idle.chat("resarch", "-m", "hi")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "pallas chat: there is no agent resarch in test; there are research, vision\n"
+    assert done.stderr == "pallas chat: there is no agent resarch in test; did you mean research\n"
 
 
 @pytest.mark.slow

@@ -378,7 +378,7 @@ async def test_names_are_those_of_all_agents(tmp_path: Path) -> None:
     with pytest.raises(Fault, match="the fleet is stopped"):
         fleet.register(Upper())
     one = Fleet(load_project(root, {**os.environ}), dev=True, only="a_b")
-    with pytest.raises(Fault, match="serves one agent alone"):
+    with pytest.raises(Fault, match="serves only one agent"):
         one.register(Upper())
     await one.stop()
 

@@ -272,10 +272,10 @@ async def test_a_token_that_is_over_or_taken_back_is_refused_at_once(era: str) -
     async with guarded(AUTH) as served, served.client(era, CI) as known:
         assert await ask(known, "hello", conversation_id="c") == "0:hello"
         served.asks(AuthConfig(tokens=token("ops", OPS, "run")))
-        with pytest.raises(MCPError, match="this token is not taken here"):
+        with pytest.raises(MCPError, match="this token is not accepted here"):
             await known.call_tool("send_message", {"message": "hello"})
         served.asks(AuthConfig(tokens=token("ci", CI, "run", expires=1.0)))
-        with pytest.raises(MCPError, match="this token is not taken here"):
+        with pytest.raises(MCPError, match="this token is not accepted here"):
             await known.call_tool("send_message", {"message": "hello"})
         served.asks(AUTH)
         assert await ask(known, "more", conversation_id="c") == "2:more"

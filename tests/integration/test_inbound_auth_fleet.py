@@ -351,7 +351,11 @@ async def test_no_token_stands_in_log_events_snapshots_registry_or_metrics(
 
 async def test_who_is_refused_hears_of_it_in_the_sdks_client(tmp_path: Path) -> None:
     async with headless(guarded(tmp_path, {"harper": None}, auth={"scopes": ["run"]})) as fleet:
-        for bearer, says in ((None, "needs a token"), (OPS, "may not do that"), ("x" * 30, "not taken here")):
+        for bearer, says in (
+            (None, "needs a token"),
+            (OPS, "may not do that"),
+            ("x" * 30, "not accepted here"),
+        ):
             with pytest.raises((MCPError, ExceptionGroup)) as refused:
                 async with client(fleet, "harper", bearer=bearer) as connected:
                     await connected.list_tools()

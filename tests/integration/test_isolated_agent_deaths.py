@@ -493,7 +493,7 @@ async def test_a_process_of_another_release_is_not_spoken_to(
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
     monkeypatch.setattr(child_connection, "__version__", "0.0.1")
     with pytest.raises(
-        Fault, match=r"of another Pallas .* than this fleet \(0.0.1\).*start the fleet again"
+        Fault, match=r"runs Pallas .* after this fleet was started with 0.0.1; restart the fleet"
     ) as told:
         await executor.load()
     assert told.value.type is FaultType.CONFIG

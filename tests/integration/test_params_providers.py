@@ -317,9 +317,9 @@ async def test_hidden_tools_are_not_shown_and_a_call_of_one_is_refused(tmp_path:
     everything = (*of_a, "b__echo", "b__boom", "b__slow")
     assert shown == [("a__echo",)] * 2 + [()] * 2 + [of_a] * 2 + [everything] * 2
     results = [asked.results for asked in behind.asked[1::2]]
-    refused = "b__echo was not called: it is not allowed in this turn (tools_allowlist); these are: a__echo."
+    refused = "b__echo was not called: it is not allowed in this turn (tools_allowlist); allowed: a__echo."
     assert results[0] == (refused, _said("yes"))
-    assert results[1][0].endswith("(tools_allowlist); none is.")
+    assert results[1][0].endswith("(tools_allowlist); no tool is allowed.")
     assert results[3] == (_said("no"), _said("yes"))
     assert [(each.server, each.tool, each.phase) for each in events] == [
         ("a", "echo", "started"),

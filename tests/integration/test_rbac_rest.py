@@ -92,7 +92,7 @@ async def test_an_agents_own_auth_holds_at_the_api_with_rules_and_without(fleet:
                 allow(fleet, {"authenticated": ["*"]})
             refused = await ada.post("/agents/narrow/chat", **message)
             assert (refused.status_code, fault_in(refused)["reason"]) == (403, "forbidden")
-            assert "auth: of that agent does not take this caller" in refused.text
+            assert "auth: of that agent does not accept this caller" in refused.text
             assert (await ada.post("/agents/other/chat", **message)).status_code == 200
             assert (await bob.post("/agents/narrow/chat", **message)).status_code == 200
 

@@ -284,4 +284,4 @@ async def test_a_run_is_recorded_when_its_fleet_has_ended(tmp_path: Path) -> Non
     said = await typed("record", run, "-o", str(tmp_path / "found"), "-p", str(root))
     assert said == f"{tmp_path}/found: 1 run, 5 steps\n"
     assert archive_of(read(tmp_path / "found")) == archive_of(before)
-    assert "shelf__look" in await typed("describe", "run", run, "-p", str(root))
+    assert "4 (called by step 3)  tool shelf__look" in await typed("describe", "run", run, "-p", str(root))

@@ -71,7 +71,7 @@ async def test_a_replica_that_is_stopped_for_a_while_does_nothing_more_for_a_run
     finally:
         replicas.one.send(signal.SIGCONT)
     # Its tool has returned: it must neither ask on nor write the answer.
-    await replicas.one.logs("another fleet goes on with this run")
+    await replicas.one.logs("another fleet continues this run")
     await asking
     assert effects(replicas.here) == ["note a", "wait b"]
     assert (await ended_run(replicas.url))[1] == rows

@@ -462,7 +462,8 @@ def test_a_described_run_shows_what_its_model_was_asked_and_answered(typed: Shel
     assert told.status == 0, told.err
     lines = told.out.splitlines()
     first = next(line.strip() for line in lines if line.strip().startswith("1  model scripted"))
-    assert re.search(r"; done; [\d.]+ m?s; first token after [\d.]+ m?s; tokens \d+ in, \d+ out", first)
+    figures = r"; done; [\d.]+ m?s; first token after [\d.]+ m?s; tokens \d+ in, \d+ out; cost unknown"
+    assert re.search(figures, first)
     assert "    user: How is it?" in lines
     assert "    answer: It is fine." in lines
     whole = json.loads(typed("describe", "run", run_id, "-o", "json").out)

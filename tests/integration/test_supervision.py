@@ -215,7 +215,7 @@ async def test_an_agent_that_is_never_started_again_says_so(tmp_path: Path, era:
         await gate.reached.wait()
         fates.made[0].die("out of memory")
         body = await asyncio.wait_for(call, 60)
-        assert body["error"].endswith("it is not started again by itself; send it again once it is up")
+        assert body["error"].endswith("it is not restarted automatically; send it again once it is up")
         assert "retry_after" not in body["data"]
         agent = shown(fleet)
         assert (agent.state, agent.restart_at, agent.crashes) == (AgentState.ERROR, None, 1)

@@ -1,6 +1,7 @@
 """The tutorials do what they say: each of their files and commands, in the order of the page."""
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -9,9 +10,16 @@ from support import scripted
 from support.tutorial import Tutorial
 
 from pallas.cli.init import init
+from pallas.cli.project_ports import USUAL
 from pallas.scripted.script_file import load_script
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
+
+
+@pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
+def test_a_tutorial_has_the_ports_that_init_gives_to_a_first_project(page: str) -> None:
+    ports = re.findall(r"\b24\d{3}\b", (PAGES / f"{page}.md").read_text("utf-8"))
+    assert [port for port in ports if not USUAL <= int(port) < USUAL + 20] == []
 
 
 @pytest.mark.slow

@@ -93,7 +93,10 @@ async def test_leave_is_refused_and_told_unless_it_is_configured(acp: WorkerExec
     assert await say(acp, "permit", emit=events.append) == '{"optionId":"no","outcome":"selected"}'
     (notice,) = [event for event in events if isinstance(event, Notice)]
     assert notice.agent == "coder"
-    assert "asked leave for Delete ␛[31meverything and was refused: there is no person to ask" in notice.text
+    assert (
+        "asked for permission for Delete ␛[31meverything and was refused: there is no person to ask"
+        in notice.text
+    )
     assert await say(acp, "files") == "refused: -32601"
     async with working(tmp_path, ACP, permissions="allow", env={"WORKER_MODE": "blind"}) as allowed:
         assert await say(allowed, "permit") == '{"optionId":"yes","outcome":"selected"}'

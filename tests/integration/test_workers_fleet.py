@@ -122,7 +122,7 @@ async def test_what_a_worker_asks_leave_for_is_refused_unless_its_entry_allows_i
         assert await ask(trusted, "permit") == chosen.format("yes")
         assert await ask(trusted, "permit reject_once reject_always") == cancelled
     notices = [each for each in fleet.hub.since(seen, 10_000).events if isinstance(each, Notice)]
-    told = [each.agent for each in notices if "asked leave for" in each.text]
+    told = [each.agent for each in notices if "asked for permission for" in each.text]
     assert told == ["refusing"] * 3
 
 

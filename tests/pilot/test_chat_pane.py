@@ -62,7 +62,7 @@ async def test_a_line_of_the_transcript_is_no_longer_than_one_reads(chat: Chat) 
 async def test_a_conversation_with_code_says_where_its_form_is(chat: Chat) -> None:
     assert "w in the list of agents" not in chat.app.screen_text()
     chat.app.feed(chat.snapshot(kind="handler"))
-    await chat.until(lambda: "w in the list of agents (1) has a form" in chat.app.screen_text())
+    await chat.until(lambda: "w in the list of agents (1) opens a form" in chat.app.screen_text())
 
 
 async def test_the_pane_talks_in_the_older_protocol_too(server: EchoAgent) -> None:

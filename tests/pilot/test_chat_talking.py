@@ -692,7 +692,7 @@ async def test_a_prompt_is_kept_taken_and_forgotten(server: EchoAgent, tmp_path:
         await chat.until(lambda: chat.prompt.text == "Which customers were hit?")
         await to_prompts()
         await pilot.press("delete")
-        await chat.until(lambda: "delete again forgets invoice" in app.screen_text())
+        await chat.until(lambda: "delete again deletes invoice" in app.screen_text())
         await pilot.press("delete")
         await chat.until(lambda: app.screen.query_one(OptionList).option_count == 0)
         assert PromptBook(JsonFile(file)).prompts == ()

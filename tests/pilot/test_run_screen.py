@@ -388,12 +388,12 @@ async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_f
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
         await open_steps(app, pilot, fleet, 1)
-        assert "1. qwen3  1200 in, 30 out  2 attempts" in screen_text(app)
+        assert "1. qwen3  1,200 in, 30 out  2 attempts" in screen_text(app)
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, StepScreen) and "Be brief." in screen_text(app), pilot)
         shown = screen_text(app)
         for text in (
-            "generic.qwen3", f"after {duration(0.5)}", "20.0 tokens/s", "1000 of them cached",
+            "generic.qwen3", f"after {duration(0.5)}", "20.0 tokens/s", "1,000 of them cached",
             "12 of them reasoning",
             f"HTTP 503 after {duration(0.1)}, repeated after {duration(1.0)}",
             "user: Which customers?", "echo__echo: Say it.",

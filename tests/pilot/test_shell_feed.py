@@ -81,7 +81,7 @@ async def test_an_empty_feed_says_how_to_make_something_happen_and_an_empty_mess
         await until(lambda: "Ask an agent something in the chat (2)" in screen_text(app), pilot)
         fleet.say(begin("r", ""), step_event("unseen", 1))
         await until(lambda: "(empty message)" in screen_text(app), pilot)
-        assert "(began before this was open)" in screen_text(app)
+        assert "(began before the workbench)" in screen_text(app)
 
 
 async def test_a_call_is_shown_with_its_tools_and_its_running_time_ticks_until_it_ends() -> None:

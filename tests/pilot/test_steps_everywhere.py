@@ -206,6 +206,7 @@ async def test_enter_leads_from_every_row_of_the_run_screen_to_what_the_model_sa
 ) -> None:
     await resized(here, size)
     rows = await open_run(here)
+    assert "unknown, unknown" not in screen_text(here.app)
     screen, boss = here.app.screen, here.feed.feed.runs[0]
     # The cursor begins at the first step, which is in view.
     assert "1. scripted" in cursor_line(here)

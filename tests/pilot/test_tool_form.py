@@ -155,12 +155,12 @@ async def test_mistakes_are_told_at_their_field_and_can_be_sent_after_a_question
         await one.sees("must be at most 50")
         await one.sees("must have 2 characters at least")
         await one.press("c")
-        await one.sees("2 fields are not as the schema says. Call it all the same?")
+        await one.sees("2 fields are not as the schema says. Call it anyway?")
         await one.press("n")
         assert one.fleet.called == []
         await until(lambda: isinstance(one.app.focused, FormList), one.pilot)
         await one.press("c")
-        await one.sees("Call it all the same?")
+        await one.sees("Call it anyway?")
         await one.press("y")
         await one.sees("ok after")
         assert one.fleet.called[0][3] == {"query": "x", "limit": 99}

@@ -66,7 +66,7 @@ def test_a_conversation_with_tools_several_lines_and_a_new_thread(fleet: Desk) -
         threads = fleet.ask("GET", "/agents/research/threads")["items"]
         assert len(threads) == 2
         enter(shown, "/threads", f"1  {threads[0]['id']}")
-        enter(shown, "/resume 2", f"On with {threads[1]['id']}")
+        enter(shown, "/resume 2", f"Continuing {threads[1]['id']}")
         enter(shown, "again", "turn 3, first use your tool")
         enter(shown, "/export md talk.md", "Written to")
         assert "pears\nplums" in (fleet.state / "talk.md").read_text("utf-8")
@@ -130,7 +130,7 @@ def test_parameters_set_at_the_prompt_reach_the_provider_and_save_keeps_them(fle
         assert (asked["temperature"], asked["top_p"]) == (0.2, 0.9)
         enter(shown, "/clear", "A new conversation begins")
         enter(shown, "/system Be brief.", "this is the instruction")
-        enter(shown, "/system", "Taken back: Be brief.", "You help.")
+        enter(shown, "/system", "Removed: Be brief.", "You help.")
         shown.keys("C-d")
         shown.until("left with 0")
 
@@ -148,7 +148,7 @@ async def test_ctrl_c_cancels_an_answer_and_twice_leaves(fleet: Desk) -> None:
         shown.until("cancelled", "research> ")
         await until(lambda: fleet.ask("GET", f"/runs/{run}")["status"] == "cancelled")
         # What was cancelled is not part of it.
-        enter(shown, "go on", "turn 1, first go on", "tokens/s · unknown\nresearch>")
+        enter(shown, "go on", "turn 1, first go on", "tokens/s · cost unknown\nresearch>")
         shown.type("half a thought")
         shown.keys("C-c")
         shown.until("(thrown away)")

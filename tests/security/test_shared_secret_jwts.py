@@ -191,10 +191,10 @@ MISTAKES: list[tuple[str, str | None, str]] = [
     (f"secret_env: {VARIABLE}", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ" + "x" * 40, "is a public key"),
     ("secret_env: the-secret-itself-0123456789abcdef", SECRET, "is not the name of a variable"),
     (f"secret_env: {VARIABLE}, public_key: keys/dev.pem", SECRET, "exactly one of"),
-    (f"secret_env: {VARIABLE}, algorithms: [RS256]", SECRET, "RS256 takes no secret"),
-    (f"secret_env: {VARIABLE}, algorithms: [HS256, none]", SECRET, "none means no signature"),
-    ("public_key: keys/dev.pem, algorithms: [HS256]", SECRET, "takes the public key for a shared secret"),
-    ("jwks_url: https://a/j, algorithms: [RS256, HS256]", SECRET, "takes the public key for a shared secret"),
+    (f"secret_env: {VARIABLE}, algorithms: [RS256]", SECRET, "RS256 does not use a shared secret"),
+    (f"secret_env: {VARIABLE}, algorithms: [HS256, none]", SECRET, "none means that tokens are not signed"),
+    ("public_key: keys/dev.pem, algorithms: [HS256]", SECRET, "would use the public key as a shared"),
+    ("jwks_url: https://a/j, algorithms: [RS256, HS256]", SECRET, "would use the public key as a shared"),
 ]  # fmt: skip
 
 

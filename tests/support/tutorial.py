@@ -27,8 +27,7 @@ from .ports import free_ports
 from .waiting import until
 
 _BLOCK: Final = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FIRST: Final = 24200
-_PAGE_PORT: Final = re.compile(r"\b242[01]\d\b")
+_PAGE_PORT: Final = re.compile(r"\b24[23](\d\d)\b")
 _ENDLESS: Final = re.compile(r"pallas( --serve| --watch| dev)*")
 DEADLINE: Final = 60.0
 
@@ -92,7 +91,7 @@ class Tutorial:
     def _here(self, text: str) -> str:
         for theirs, ours in self._places.items():
             text = text.replace(theirs, ours)
-        return _PAGE_PORT.sub(lambda port: str(self._port(int(port[0]) - _FIRST)), text)
+        return _PAGE_PORT.sub(lambda port: str(self._port(int(port[1]))), text)
 
     def _port(self, offset: int) -> int:
         return self._ports.setdefault(offset, free_ports(1)[0])

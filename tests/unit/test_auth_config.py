@@ -150,10 +150,10 @@ MISTAKES = [
     (issuer("public_key: agents/jarvis.py"), "is no public key"),
     (issuer("public_key: keys/small.pem"), "is a key that cannot be used; allowed: RSA of 2048 bits"),
     (issuer("public_key: keys/private.pem"), "is a private key: anyone who has it can make tokens"),
-    (issuer("public_key: keys/dev.pem, algorithms: [none]"), "algorithms: none means no signature"),
-    (issuer("public_key: keys/dev.pem, algorithms: [HS256]"), "takes the public key for a shared secret"),
+    (issuer("public_key: keys/dev.pem, algorithms: [none]"), "none means that tokens are not signed"),
+    (issuer("public_key: keys/dev.pem, algorithms: [HS256]"), "would use the public key as a shared secret"),
     (issuer("public_key: keys/dev.pem, algorithms: [RS256]"), "does not fit the public key; allowed: EdDSA"),
-    (issuer("jwks_url: https://a/j, algorithms: [HS512]"), "takes the public key for a shared secret"),
+    (issuer("jwks_url: https://a/j, algorithms: [HS512]"), "would use the public key as a shared secret"),
     (issuer("jwks_url: https://a/j, algorithms: []"), "algorithms: is empty"),
     ("jwt:\n  a: {issuer: x, audience: y, jwks_url: https://a/j}\n"
      "  b: {issuer: x, audience: y, jwks_url: https://a/j}\n", "issuer: is the same as that of a"),

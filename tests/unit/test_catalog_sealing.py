@@ -58,7 +58,7 @@ def test_keys_are_exchanged_by_putting_the_new_one_first() -> None:
     both = seal_of({"PALLAS_SECRET_KEY": f"{new}, {old}"}, None)
     assert both.open("1", sealed) == {"A": "b"} and not both.is_current(sealed)
     assert both.is_current(both.close("1", {"A": "b"}))
-    with pytest.raises(Fault, match="set PALLAS_SECRET_KEY to the key of then"):
+    with pytest.raises(Fault, match="set PALLAS_SECRET_KEY to the current key and the earlier one"):
         seal_of({"PALLAS_SECRET_KEY": new}, None).open("1", sealed)
 
 

@@ -164,7 +164,7 @@ async def test_a_name_that_is_not_known_goes_to_the_provider_and_a_slip_is_told(
     outcome = await run(host, "/set temprature 0.1")
     assert outcome.ok
     assert host.params.to_json() == {"extra": {"temprature": 0.1}}
-    assert "the provider gets it as it is. Did you mean temperature?" in outcome.text
+    assert "sent to the provider as it is. Did you mean temperature?" in outcome.text
 
 
 async def test_how_the_conversation_is_held_goes_before_parameters() -> None:
@@ -180,13 +180,13 @@ async def test_the_instruction_is_replaced_shown_and_given_back() -> None:
     host = Host()
     await run(host, "/system Be brief.")
     told = (await run(host, "/system")).text
-    assert told == "Taken back: Be brief.\n\nYou find things."
+    assert told == "Removed: Be brief.\n\nYou find things."
     assert (await run(host, "/system")).text == "You find things."
     await run(host, "/system Be brief.", '/system ""')
     assert not host.params
     assert (await run(host, "/append")).text == "Nothing follows the agent's instruction."
     await run(host, "/append In French.")
-    assert (await run(host, "/append")).text == "Taken back: In French."
+    assert (await run(host, "/append")).text == "Removed: In French."
     assert not host.params
 
 

@@ -229,7 +229,9 @@ def test_figures_are_those_of_the_fleet_where_it_tells_them() -> None:
 
 def test_a_name_that_is_nearly_a_parameter_s_is_told() -> None:
     (line,) = slips(["temprature=1", "temperature=1", "topP=0.5", "repetition_penalty=1.1"])
-    assert line == "--set temprature: goes to the provider as it is, below extra; did you mean temperature?"
+    assert (
+        line == "--set temprature: is sent to the provider as it is, under extra; did you mean temperature?"
+    )
 
 
 def test_a_table_is_broken_between_words_below_its_column() -> None:

@@ -328,9 +328,10 @@ def test_typos_in_servers_and_filters_are_found_with_line_and_nearest_name(
         jarvis.format(11, "tools") + "filters server note, which is not among its servers; allowed: notes; "
         "did you mean notes",
         jarvis.format(12, "tools").replace(": agents", ": warning: agents")
-        + "serach_notes fits no tool of server notes; allowed: search_notes, add; did you mean search_notes",
+        + "serach_notes matches no tool of server notes; allowed: search_notes, add; "
+        "did you mean search_notes",
         jarvis.format(12, "tools").replace(": agents", ": warning: agents")
-        + "delete_* fits no tool of server notes; allowed: search_notes, add",
+        + "delete_* matches no tool of server notes; allowed: search_notes, add",
         card.format(4, "servers")
         + f"uses server notse, which is not under mcp.servers; {have}; did you mean notes",
         card.format(6, "tools") + f"filters server resaerch, which is not among its servers; {have}; "

@@ -74,7 +74,7 @@ def test_how_an_agent_is_shows_at_once_though_it_is_cached() -> None:
     lost = house.directory.infos(ME)[0]
     assert (lost.status, lost.reason) == (
         "unavailable",
-        "it failed too often and is not started again by itself",
+        "it failed too often and is not restarted automatically",
     )
 
 

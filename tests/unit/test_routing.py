@@ -110,7 +110,7 @@ def test_a_capability_is_met_exactly_before_any_word_is_looked_at() -> None:
     by_words = choose("whatever", ALL, by="examples", capability="prose")
     assert by_words.agent == "writer"
     assert by_words.why == "no agent lists the capability prose, but its description mentions it"
-    with pytest.raises(Fault, match="no agent that can be given it has the capability juggling"):
+    with pytest.raises(Fault, match="no available agent has the capability juggling"):
         choose("whatever", ALL, by="examples", capability="juggling")
 
 
@@ -141,7 +141,7 @@ def test_who_is_unavailable_is_left_out_by_name_and_never_chosen() -> None:
     with pytest.raises(Fault) as refused:
         choose("refactor the parser", (gone,), by="examples")
     assert refused.value.retryable
-    assert "no agent can be given it now; the candidates were coder (the model's key was refused)" in str(
+    assert "no agent is available now; the candidates were coder (the model's key was refused)" in str(
         refused.value
     )
     with pytest.raises(Fault, match="there is no agent to choose from"):

@@ -137,7 +137,7 @@ def test_how_a_run_goes_on_is_in_the_log_and_stays_among_its_last_events(
     with caplog.at_level("INFO"):
         run.emit(RunContinued(run_id="r1", agent="clerk", attempt=2, calls=lines))
     (record,) = caplog.records
-    told = "run r1 goes on, attempt 2; shop__refund: told the model; docs__find: called again"
+    told = "run r1 continues, attempt 2; shop__refund: told the model; docs__find: called again"
     assert record.getMessage() == f"clerk: {told}"
     for number in range(2 * MAX_EVENTS):
         run.emit(StepStarted(run_id="r1", agent="clerk", actor="clerk", step=number, kind="llm"))

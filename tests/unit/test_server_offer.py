@@ -73,7 +73,7 @@ async def test_a_cursor_that_is_repeated_is_the_end_and_a_finding() -> None:
     names, (finding,) = await names_of(pages)
     assert names == ["a", "b"]
     assert str(finding) == (
-        "result tools: its pages do not end: a cursor is repeated; what came until then is used"
+        "result tools: its pages do not end: a cursor is repeated; what arrived before is used"
     )
     assert pages.asked == [None, "2"]
 
@@ -110,7 +110,7 @@ async def test_pages_without_an_end_are_bounded(
 
     found, (finding,) = await names_of(fetch)
     assert found == [f"t{number}" for number in range(names)]
-    assert finding.why == "it has too many pages; what came until then is used"
+    assert finding.why == "it has too many pages; what arrived before is used"
     assert next(numbers) <= 6
 
 

@@ -222,6 +222,6 @@ def test_a_run_tells_its_surface_who_asked_and_what_it_had_written() -> None:
     ]
     story = run_details(run, NOON)
     assert "over rest, as token:ci, with key 9f31" in story
-    assert "What it had written when it was cut short:\nAcme was" in story
+    assert "Its text until it was cut short:\nAcme was" in story
     for query, fits in (("surface:rest", True), ("surface:mcp", False), ("caller:token:ci", True)):
         assert parse(query).matches(run) is fits, query

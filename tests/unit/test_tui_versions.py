@@ -143,7 +143,11 @@ def test_a_rollback_holds_until_the_next_version() -> None:
         (live("", 0, Change("agent", "removed", "b")), 0, "project reloaded in 0.3 s: b removed"),
         (live("", 0, files=("x/m.yaml",)), 0, "project reloaded in 0.3 s: m.yaml"),
         (failed("a", 3, place="a.py:2", error="a.py:2: E: no"), 3, "a v4 failed, v3 answers: a.py:2: E: no"),
-        (failed("a", 0, place="", error=""), 0, "a failed, the one before answers: the log has the reason"),
+        (
+            failed("a", 0, place="", error=""),
+            0,
+            "a failed, the previous version answers: the log has the reason",
+        ),
         (failed("", 0, place="y:1", error="no"), 0, "project failed, nothing changed: y:1: no"),
         (Reloaded(agent="a", outcome="unchanged"), 2, "a: saved, no difference"),
     ],

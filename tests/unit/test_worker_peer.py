@@ -105,7 +105,7 @@ async def test_one_that_asks_without_end_and_reads_no_answer_is_broken_off() -> 
 
         async with asyncio.timeout(60):
             await ask()
-        assert other.broke[0] == "does not read what it is answered"
+        assert other.broke[0] == "does not read its answers"
 
 
 async def test_a_call_has_its_time() -> None:

@@ -44,8 +44,8 @@ class DetailPane(SectionsPane):
 All details of one agent. The digits, or **tab**, go from section to section: its state, its tools and those
 of the servers it calls, its instruction, its registry entry.
 
-In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. A **!** is not as
-`tools.lock` has it: **a** shows what changed, word by word, and accepts it. In a **?** something is
+In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. A **!** differs
+from `tools.lock`: **a** shows what changed, word by word, and accepts it. In a **?** something is
 suspicious. **Enter** on a tool opens a form that calls it by hand. **c** shows its versions and what changed.
 **e** opens the file in which the agent is configured, **u** looks everything up again, **y** copies what the
 section shows.

@@ -52,7 +52,7 @@ def not_acceptable(server: ServerDetail | None) -> str:
     if not lock.digest:
         return f"{server.server}: {server.problem or lock.problem}"
     if lock.state in ("same", "not lockable"):
-        return f"{server.server} is as tools.lock has it."
+        return f"{server.server} matches tools.lock."
     return lock.problem
 
 

@@ -57,7 +57,7 @@ class PromptsScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="chat-dialog -tall") as box:
             box.border_title = Content("Saved prompts")
-            box.border_subtitle = Content("enter takes, delete twice forgets, escape leaves")
+            box.border_subtitle = Content("enter inserts, delete twice deletes, escape leaves")
             yield Input(placeholder="a part of a name, or a new name for what is written", compact=True)
             yield OptionList(compact=True, markup=False)
             yield Static(markup=False, classes="chat-dialog-hint")
@@ -113,7 +113,7 @@ class PromptsScreen(ModalScreen[str | None]):
         name = option.id[1:]
         if self._sure != name:
             self._sure = name
-            self._tell(f"delete again forgets {name}", problem=True)
+            self._tell(f"delete again deletes {name}", problem=True)
             return
         try:
             self._book.delete(name)
@@ -222,7 +222,7 @@ class SideScreen(ModalScreen[tuple[str, ...] | None]):
     def _count(self, *, wrong: bool = False) -> None:
         number = len(self._chosen)
         hint = self.query_one(".chat-dialog-hint", Static)
-        hint.update(Content(f"Two to four agents: {number} chosen. Space chooses and takes back."))
+        hint.update(Content(f"Two to four agents: {number} chosen. Space chooses one or removes it."))
         hint.set_class(wrong or number > MAX_SIDE, "-problem")
 
     def action_done(self) -> None:

@@ -63,7 +63,7 @@ the reasoning of an answer.
 
 **ctrl+o** attaches an image by its path, **alt+o** chooses it among the files, **ctrl+v** (or alt+v) takes
 it from the clipboard; dropping or pasting the path of an image file does the same. Backspace in an empty
-prompt takes the last one away. **v** shows the pictures of a message in full. **ctrl+g** opens your own
+prompt removes the last one. **v** shows the pictures of a message in full. **ctrl+g** opens your own
 editor on what you write.
 
 **ctrl+t** opens another conversation, from any pane. Each tab is a separate one: the agent remembers what was

@@ -219,7 +219,7 @@ class ViewHost:
         scheme, host, port = origin_of(url)
         question = (
             f"{scheme}://{one_line(host, 80)}:{port} is another machine, and the way there is not encrypted: "
-            "everyone on it can read the token. Send it all the same?"
+            "everyone on it can read the token. Send it anyway?"
         )
         screen: ConfirmScreen = ConfirmScreen("Unencrypted", question)
         return await self._view.app.push_screen_wait(screen) is True
@@ -358,7 +358,7 @@ class ViewHost:
         if is_attached_name(name):
             raise Fault(FaultType.CONFIG, f"{one_line(name, 80)} belongs to another fleet: {otherwise}.")
         if fleet is None:
-            raise Fault(FaultType.TRANSPORT, "There is no fleet to ask.")
+            raise Fault(FaultType.TRANSPORT, "The fleet is not running.")
         found: FleetPort = fleet
         return found
 

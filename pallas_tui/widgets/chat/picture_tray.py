@@ -234,7 +234,7 @@ class Tray(Vertical):
         await remove(self._chips.children)
         self._chips.display = bool(self.attachments)
         if self.attachments:
-            hint = self.problem or "backspace takes the last one away"
+            hint = self.problem or "backspace removes the last one"
             note = Static(hint, markup=False, classes="chat-chips-note")
             note.set_class(bool(self.problem), "-problem")
             tall = self.app.size.height >= TALL

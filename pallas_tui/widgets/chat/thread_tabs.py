@@ -202,7 +202,7 @@ class ThreadTabs(SideBySide):
     def _port(self) -> FleetPort:
         fleet: Any = getattr(self.app, "fleet", None)
         if fleet is None:
-            raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")
+            raise Fault(FaultType.TRANSPORT, "the fleet is not running")
         port: FleetPort = fleet
         return port
 

@@ -122,7 +122,7 @@ class Transcript(VerticalScroll, can_focus=True):
         elif self.reading:
             text = "reading earlier messages" + self._glyphs.ellipsis
         elif conversation.more_above and (stored is not None or conversation.pruned):
-            text = (text if conversation.pruned else "more was said before") + ": scroll up (g) for it"
+            text = (text if conversation.pruned else "there are earlier messages") + ": scroll up (g) for it"
         elif not conversation.pruned:
             text = "" if stored is None or stored.complete else "the rest is in the thread: export it there"
         self._pruned.display = bool(text)

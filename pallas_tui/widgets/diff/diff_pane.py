@@ -53,19 +53,19 @@ class DiffPane(Pane):
     TITLE = "Diff"
     HELP = """\
 Two runs, the marked one and the one that it is compared with: their steps in one tree, with those of the runs
-that they led to. The numbers are those of a step in the first and in the second run.
+that they started. The numbers are those of a step in the first and in the second run.
 
-`=` is the same, `~` differs in what is named behind it, `+` is in the second run only, `-` in the first one
-only, `>` is in another place. A step is compared by what is new in it: what follows from a difference before
-it is none. Ids, tokens and time are none either.
+`=` is the same, `~` differs in what is named after it, `+` is only in the second run, `-` only in the first
+one, `>` is in another place. A step is compared by what is new in it: what only follows from an earlier
+difference does not count, and neither do ids, tokens and time.
 
 Beside the list is what differs in the selected line, word by word: `[-old-]{+new+}`. **n** and **N** go to
-the next difference and the one before, **tab** to the text. **o** shows also what is the same, **enter**
-everything about the line on a screen of its own, **y** copies it. **r** reads both runs again.
+the next and the previous difference, **tab** to the text. **o** also shows what is the same, **enter** shows
+everything about the line on a separate screen, **y** copies it. **r** reads both runs again.
 
-Of a replay the first run is the recorded one, and the second one is the replay with the agents as they are
-now, in a process of its own. A line above says whether it is the same, what differs first, or what is not in
-the recording. **r** replays it again, leaving the screen ends it.
+In a replay the first run is the recorded one. The second one is the replay with the agents as they are now,
+in a separate process. A line above says whether they are the same, what differs first, or what is not in the
+recording. **r** replays the run again; leaving the screen ends the replay.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("diff")
 

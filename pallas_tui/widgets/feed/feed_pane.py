@@ -39,8 +39,8 @@ takes, and how it ended. Below it are its numbered steps: questions to models, c
 below the step that caused it. The run of a called agent is listed below the call that started it, with its
 own steps. Where there is room, bars show when each
 of them ran. If a guard stopped the loop, a line below the run says so. A request to a downstream has a line
-only when it was refused, failed, or carried an expired key. Runs of other replicas have the replica's id in
-place of the message, and their steps on their screen alone. After a restart the last runs of the ledger are
+only when it was refused, failed, or carried an expired key. Runs of other replicas have the replica's id
+instead of the message, and **enter** shows their steps. After a restart the last runs of the ledger are
 listed first, with the word `earlier`; the filter `-earlier` hides them. New versions of agents, failed edits,
 blocked loops and servers that are lost or connected again are listed between the runs.
 
@@ -50,8 +50,8 @@ and on another one compares both: which steps differ, and in what. A run is unfo
 the next calls come; **space** folds and unfolds it. The list follows only while the cursor is at the end;
 elsewhere nothing moves, and the title shows how many new lines are below.
 
-**w** writes a run that is over into the folder `recordings` of the project, with all that it led to; **s**
-keeps it as a test, by a name that is asked for.
+**w** writes a run that is over into the folder `recordings` of the project, with all runs that it started;
+**s** keeps it as a test, and asks for its name.
 
 The filter takes words, `"words with blanks"` and fields: `agent:research`, `caller:name`, `outcome:error`
 (ok, cancelled, running, unknown), `tool:docs/search`, `run:7f3a`, `trace:0af7`, `replica:b44d`. All of them

@@ -35,8 +35,8 @@ _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
 # The caller has a column where this much room is left for the message.
 _WITH_CALLER: Final = 32
-_WITH_COST: Final = 24
-"""Cells of a message from which on there is room for what the run cost."""
+_BESIDE_COST: Final = 16
+"""Cells that a message keeps beside what the run cost."""
 _CALLER_WIDTH: Final = 11
 # Levels that are drawn: deeper lines are indented like the last of them.
 _DEEPEST: Final = 10
@@ -134,7 +134,7 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     run = row.run
     lead = _branches(row, glyphs) + f"{glyphs.open if opened else glyphs.closed} "
     bars = bar_width(width)
-    empty = "(empty message)" if run.is_begin_known else "(began before this was open)"
+    empty = "(empty message)" if run.is_begin_known else "(began before the workbench)"
     preview = run.preview or ("(only images)" if run.images else empty)
     if run.replica:
         preview = f"at {run.replica}" + (f" {glyphs.dot} {run.preview}" if run.preview else "")
@@ -147,8 +147,8 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     word = "cancelling" if run.cancelling else run.state
     room_left = room - agent - 1
     asks = _CALLER_WIDTH if row.level == 0 and room_left >= _WITH_CALLER else 0
-    cost = "" if run.running else run.whole_cost.text
-    cost = f" {cost}" if cost and room_left - asks >= _WITH_COST else ""
+    cost = "" if run.running else run.whole_cost.words
+    cost = f" {cost}" if cost and room_left - asks - len(cost) > _BESIDE_COST else ""
     if not asks and row.level == 0 and run.surface not in ("", "mcp"):
         preview = f"{run.surface} {glyphs.dot} {preview}"
     # Of a run from before today the day says more than the time.
@@ -258,7 +258,7 @@ def run_details(run: FeedRun, now: float) -> str:
     if run.trace_id:
         head.append(f"trace {run.trace_id}")
     if any(number is not None for number in run.tokens):
-        tokens = ("?" if number is None else str(number) for number in run.tokens)
+        tokens = ("?" if number is None else f"{number:,}" for number in run.tokens)
         head.append("{} tokens in, {} out".format(*tokens))
     if run.cost_text:
         head.append(f"cost {run.cost_text}")
@@ -267,7 +267,7 @@ def run_details(run: FeedRun, now: float) -> str:
         parts.append(run.preview + (f"\n({count(run.images, 'image')})" if run.images else ""))
     parts += [text for text in (run.warning, run.fault) if text]
     if run.partial:
-        parts.append(f"What it had written when it was cut short:\n{run.partial}")
+        parts.append(f"Its text until it was cut short:\n{run.partial}")
     steps = [f"{count(run.left_out, 'earlier step')} not kept"] if run.left_out else []
     for row in rows_of(run, everything, lambda each: each is run):
         if row.place < 0:

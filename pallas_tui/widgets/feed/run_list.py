@@ -50,7 +50,7 @@ def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
     """Yield the facts of a run, a line each; unknown facts are left out."""
     took = run.elapsed(now)
     outcome = run.state + ("" if took is None else f" after {duration(took, run.running)}")
-    tokens = " in, ".join("?" if number is None else str(number) for number in run.tokens) + " out"
+    tokens = " in, ".join("?" if number is None else f"{number:,}" for number in run.tokens) + " out"
     caller = run.caller or "unknown"
     if run.parent is not None:
         caller = f"{run.parent.agent} ({caller})"

@@ -66,21 +66,21 @@ class RunPane(Pane):
 
     TITLE = "Run"
     HELP = """\
-All details of one run: its caller, how it ended, what became of calls whose answers were lost with another
-fleet, of a run of another replica its question and its text so far, its numbered steps (questions to models,
-calls of tools and agents, each below the step that caused it) within the whole trace, with the time of each,
-and below that what went over the wire: each request with its answer, the agent's own and those to its
-downstreams. A request of a step has the step's number and duration. Credentials are shown by their
-fingerprint only.
+All details of one run, in three parts. First the facts: its caller, how it ended, and what happened to calls
+whose answers were lost when a fleet ended. Then the steps of the whole trace, with number and time:
+questions to models, calls of tools and agents, each below the step that caused it. Last the exchanges, which
+are what went over the wire: each request with its answer, the agent's own and those to its downstreams. A
+request of a step has the step's number and duration. Credentials are shown by their fingerprint only. For a
+run of another replica there are its question and its text so far.
 
 The cursor begins at the first step. **tab** goes to the next part: steps, exchanges, facts. **enter** on a
-step shows what was sent and what came back; so it does on what stands below a step, and on the run itself for
-its first step. On an exchange it shows headers and bodies, on another run of the trace it goes there, on a
-fact it shows all details as text. **d** marks the run, or
-compares it with the marked one. **r** reads all of it again. **y** copies what the cursor is on as text,
-**c** an exchange as JSON. Of a run that is over **w** writes a recording, **s** makes a test, and **F** on a
-step has another run go on from there: with another question, model or result. When that is over, both are
-compared.
+step, or on a line below it, shows what was sent and what came back; on the run itself the first step.
+On an exchange it shows headers and bodies, on another run of the trace it opens that run, on a fact it shows
+all details as text. **d** marks the run, or compares it with the marked one. **r** reads everything again.
+**y** copies the line of the cursor as text, **c** an exchange as JSON.
+
+When a run is over, **w** writes a recording and **s** makes a test. **F** on a step starts another run from
+there, with another question, model or result; when that is over, both are compared.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
 
@@ -171,7 +171,7 @@ compared.
         fleet: Any = getattr(self.app, "fleet", None)
         try:
             if fleet is None:
-                self.rows.tell((), "There is no fleet to ask.")
+                self.rows.tell((), "The fleet is not running.")
                 return
             async with asyncio.timeout(DEADLINE):
                 exchanges = await fleet.exchanges(self.run.id)

@@ -40,7 +40,7 @@ def token_of(variable: str, environ: Mapping[str, str] | None = None) -> str | N
     token = (os.environ if environ is None else environ).get(variable, "").strip()
     if not token:
         raise NotCalled(
-            f"{one_line(variable, 60)} is not set: set it before the workbench starts, or b takes it away"
+            f"{one_line(variable, 60)} is not set: set it before the workbench starts, or remove it with b"
         )
     return token
 

@@ -294,7 +294,7 @@ workbench ends.
             return
         if wrong := self.wrong():
             self.screen.query_one(QuestionLine).ask(
-                f"{summary(wrong, '').capitalize()}. Call it all the same?", self._start
+                f"{summary(wrong, '').capitalize()}. Call it anyway?", self._start
             )
         else:
             self._start()

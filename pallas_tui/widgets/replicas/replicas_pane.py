@@ -29,8 +29,8 @@ class ReplicasPane(DetailedListPane):
     TITLE = "Replicas"
     HELP = """\
 The fleets on the same database, the oldest first: each can continue the runs of another one that died. A
-replica is **starting**, **serving**, **draining** (it ends and takes no new runs) or **dead** (its runs are
-about to go on elsewhere). The one that this workbench talks to is marked *here*.
+replica is **starting**, **serving**, **draining** (it ends and takes no new runs) or **dead** (others
+will continue its runs). The one that this workbench talks to is marked *here*.
 
 **x** drains the selected one, after a question: it takes no new runs, finishes those under way or hands them
 over, and its process ends. Another replica is asked through the database and begins within a second;

@@ -189,15 +189,17 @@ class Grants:
         if not self._ruled:
             if self.enforced:
                 fix = (
-                    "this fleet listens beyond loopback and its agents.yaml has no rbac: that says who may: "
+                    "this fleet listens beyond loopback and agents.yaml has no rbac: with permissions: "
                     "use the token of PALLAS_CONTROL_TOKEN, or write rbac:"
                 )
             else:
                 fix = (
-                    "auth: of that agent does not take this caller" if verb == "run" else "no rule grants it"
+                    "auth: of that agent does not accept this caller"
+                    if verb == "run"
+                    else "no rule grants it"
                 )
         elif any(grant.covers(verb, resource, name) for grant in self._of(principal)):
-            fix = "auth: of that agent does not take this caller"
+            fix = "auth: of that agent does not accept this caller"
         else:
             fix = "rbac: in agents.yaml says who has it"
         if principal.name:

@@ -27,7 +27,8 @@ _LONGEST: Final = 150
 _WORDS: Final = 5
 """Words of a question in the name of its test."""
 _HEAD: Final = (
-    "# Kept from a run. `pallas test {name}` runs it; keep of `expect:` what matters, and delete the rest.\n"
+    "# Kept from a run. `pallas test {name}` runs it; keep what matters below `expect:`, "
+    "and delete the rest.\n"
 )
 
 

@@ -111,7 +111,7 @@ def _decoder(encodings: list[str]) -> Any:
     if not encodings:
         return lambda data: (data,)
     if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
-        raise TooLarge(f"the answer is encoded as {', '.join(encodings)[:40]!r}; {ACCEPTED} are taken")
+        raise TooLarge(f"the answer is encoded as {', '.join(encodings)[:40]!r}; {ACCEPTED} are accepted")
     return _Inflate().decode
 
 

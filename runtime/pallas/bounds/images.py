@@ -46,7 +46,7 @@ def check_images(images: tuple[Image, ...], *, vision: bool, model: str, agent: 
     if len(images) > MAX_IMAGES:
         raise Fault(
             FaultType.PROTOCOL,
-            f"{len(images)} images; at most {MAX_IMAGES} go with one message: send the rest in further ones",
+            f"{len(images)} images; at most {MAX_IMAGES} go with one message: send the rest in another one",
         )
     for number, image in enumerate(images, 1):
         _check_one(number, image)
@@ -73,5 +73,6 @@ def _check_one(number: int, image: Image) -> None:
     if kind != image.mime_type:
         raise Fault(
             FaultType.PROTOCOL,
-            f"{where}.mime_type is {one_line(image.mime_type, 60)!r}, but its bytes are {kind}: say that",
+            f"{where}.mime_type is {one_line(image.mime_type, 60)!r}, but its bytes are "
+            f"{kind}: send that as mime_type",
         )

@@ -57,8 +57,9 @@ class Seal:
         except (InvalidToken, ValueError, TypeError, KeyError):
             raise Fault(
                 FaultType.CONFIG,
-                f"it was sealed with another key than that of {self.source}; set {VARIABLE} to the key of "
-                "then (after the one of now, with a comma between them), or write the secret's values again",
+                f"it was sealed with another key than that of {self.source}; set {VARIABLE} to the "
+                "current key and the earlier one, with a comma between them, or write the secret's "
+                "values again",
             ) from None
 
     def is_current(self, sealed: bytes) -> bool:

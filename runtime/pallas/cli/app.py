@@ -70,7 +70,10 @@ def serve(
         typer.Option(metavar="NAME", help="Serve one agent only: no registry, no dependencies."),
     ] = None,
     headless: Annotated[
-        bool, typer.Option("--serve", help="Serve all agents and the registry, as `pallas` alone does.")
+        bool,
+        typer.Option(
+            "--serve", help="Serve all agents and the registry, as `pallas` without a command does."
+        ),
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Apply changed files while serving, as `pallas dev` does.")

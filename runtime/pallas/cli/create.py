@@ -154,7 +154,10 @@ def create_llm(
     fleet: Annotated[
         str,
         typer.Option(
-            "--fleet-url", metavar="URL", show_default=False, help="Like --url of the other commands."
+            "--fleet-url",
+            metavar="URL",
+            show_default=False,
+            help="The registry of another fleet: --url of the other commands.",
         ),
     ] = "",
     token: TokenOption = "",

@@ -49,7 +49,7 @@ class Notifier:
                 sock.sendto(message.encode(), self._address)
         except OSError as error:
             if not self._failed:  # Once: the next failure would say the same.
-                log.warning("systemd cannot be told of this service: %s", error.strerror or error)
+                log.warning("systemd cannot be notified of this service: %s", error.strerror or error)
             self._failed = True
         else:
             self._failed = False

@@ -23,7 +23,7 @@ _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: Final = {
     "tool-changed": "A server lists something otherwise than tools.lock says.",
     "server-not-locked": "A server is not in tools.lock.",
-    "server-gone": "tools.lock has a server that the project has not.",
+    "server-gone": "tools.lock has a server that the project does not have.",
     "server-unknown": "A server could not be compared.",
 }
 _SECTIONS: Final = {

@@ -100,8 +100,8 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
                 if isinstance(error, httpx2.TimeoutException):
                     raise Fault(
                         FaultType.TIMEOUT,
-                        f"nothing was heard of {self._origin} for {self._idle:.0f} s, not even a sign of "
-                        "life: the connection is lost",
+                        f"{self._origin} sent nothing for {self._idle:.0f} s, not even a heartbeat: the "
+                        "connection is lost",
                     ) from error
                 fault = lost(error, self._origin, connected=begun)
             pause = next(pauses, None)

@@ -15,6 +15,7 @@ from pallas.config import ConfigError, Project
 from pallas.config.agent_code import read_agents
 from pallas.config.models import AgentConfig, Need
 from pallas.config.network import local_port
+from pallas.config.notes import did_you_mean
 from pallas.config.ports import free_port
 from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.fleet.child_processes import ending_children
@@ -65,9 +66,10 @@ async def running_or_own(
     if agent and agent not in project.agents:
         api_agents = await made_agents(project)
         if api_agents is not None and agent not in (*api_agents, *api_agents.values()):
-            known = ", ".join([*project.agents, *api_agents][:20])
+            known = [*project.agents, *api_agents]
             shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
-            raise not_found(f"there is no agent {shown}; there are {known}")
+            hint = did_you_mean(agent, known) or f"known: {', '.join(known[:20])}"
+            raise not_found(f"there is no agent {shown}; {hint}")
     starting()
     async with (
         own_fleet(project, agent, tell) as origin,

@@ -156,7 +156,7 @@ COMMANDS: Final[Registry[ChatHost]] = Registry(
         SlashCommand(
             "set",
             "set [name [value]]",
-            "Shows or sets how this conversation is held, and the model's parameters; null clears one.",
+            "Shows or sets options of this conversation and the model's parameters; null clears one.",
             parameter_commands.set_,
             parameter_commands.set_values,
         ),

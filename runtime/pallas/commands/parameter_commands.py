@@ -130,8 +130,8 @@ def _tune(host: Tunable, name: str, value: str) -> CommandOutcome:
         )
     hint = f" Did you mean {close}?" if (close := parameter_text.near(name)) else ""
     return CommandOutcome(
-        f"extra.{one_line(name.removeprefix('extra.'), 60)} is {now} now: no parameter that is known, so the "
-        f"provider gets it as it is.{hint}"
+        f"extra.{one_line(name.removeprefix('extra.'), 60)} is {now} now. It is not a known parameter, so "
+        f"it is sent to the provider as it is.{hint}"
     )
 
 
@@ -188,4 +188,4 @@ def _taken_back(host: Tunable, key: str) -> str:
     if key not in now.values:
         return ""
     host.override(now.without(frozenset({key})))
-    return f"Taken back: {parameter_text.shown(now.get(key, ''))}\n\n"
+    return f"Removed: {parameter_text.shown(now.get(key, ''))}\n\n"

@@ -21,7 +21,7 @@ _VALUES: Final[Mapping[str, tuple[str, ...]]] = {
 _ABOUT: Final[Mapping[str, str]] = {
     "temperature": "0 to 2",
     "top_p": "0 to 1",
-    "top_k": "a whole number; Anthropic alone knows it",
+    "top_k": "a whole number; only for Anthropic",
     "max_tokens": "a whole number",
     "stop": 'a text, or a list such as ["END","STOP"], at most 4',
     "presence_penalty": "-2 to 2",
@@ -69,7 +69,7 @@ def changed(params: Params, name: str, text: str) -> Params:
     if key is None:
         below = dict(params.get("extra", {}))
         if not (inner := name.removeprefix("extra.")):
-            raise Fault(FaultType.PROTOCOL, "extra. needs a name behind it, for example extra.top_a")
+            raise Fault(FaultType.PROTOCOL, "extra. needs a name after it, for example extra.top_a")
         below[inner] = parsed(text)
         return Params.read({**params.to_json(), "extra": below}, strict=True)
     new = Params.read({name: _value(key, text)}, strict=True, refused=PER_CALL)

@@ -37,7 +37,7 @@ def choose(entry: str, wanted: str, candidates: Sequence[Candidate], place: str)
     names = [each.name for each in candidates]
     if named := _of_name(entry, names):
         if wanted and _of_name(wanted, names) != named:
-            problem = f"has no effect: {place} has an agent {named}, and the entry's name goes first"
+            problem = f"has no effect: {place} has an agent {named}, and the entry's name decides first"
             return AgentChoice(named, (problem, "give the entry another name, or leave agent out"), "agent")
         return AgentChoice(named)
     if wanted:

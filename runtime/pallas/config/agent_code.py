@@ -231,7 +231,7 @@ def server_problem(project: Project, name: str, known: Collection[str]) -> tuple
         hint = allowed(known) or "add it to the fast-agent configuration"
         return f"uses server {name}, which is not under mcp.servers", hint, did_you_mean(name, known)
     if reason := project.unusable_servers.get(name):
-        return f"uses server {name}, which {reason}", "repair its entry, or take the server out of the agent"
+        return f"uses server {name}, which {reason}", "correct its entry, or remove the server from the agent"
     return ()
 
 
@@ -280,7 +280,7 @@ def _check_patterns(
 ) -> None:
     for pattern in patterns:
         if not any(fnmatch(tool, pattern.text) for tool in tools):
-            problem = f"{pattern.text} fits no tool of server {server}"
+            problem = f"{pattern.text} matches no tool of server {server}"
             notes.warn(pattern.where, key, problem, allowed(tools), did_you_mean(pattern.text, tools))
 
 

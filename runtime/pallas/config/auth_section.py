@@ -399,11 +399,11 @@ def _algorithms(entry: IssuerEntry, fitting: tuple[str, ...], *, shared: bool) -
     known = SYMMETRIC if shared else ASYMMETRIC
     for text, where in entry.listed("algorithms"):
         if text.lower() == "none":
-            problem, hint = "none means no signature", allowed(known)
+            problem, hint = "none means that tokens are not signed", allowed(known)
         elif shared and text in ASYMMETRIC:
-            problem, hint = f"{text} takes no secret", allowed(known)
+            problem, hint = f"{text} does not use a shared secret", allowed(known)
         elif not shared and text.upper().startswith("HS"):
-            problem = f"{text[:10]} takes the public key for a shared secret, which everyone has"
+            problem = f"{text[:10]} would use the public key as a shared secret, and everyone has that key"
             hint = f"{allowed(known)}; a shared secret is named by secret_env"
         elif text not in known:
             problem, hint = "holds one that is not known", allowed(known)

@@ -217,7 +217,7 @@ def _target(text: str | None, section: Section) -> _Source:
     """``target``: a URL or a command line in one text."""
     for key in _SOURCES:
         if key in section:
-            section.error(key, "is given beside target", "allowed: target alone, or url, or command and args")
+            section.error(key, "is given beside target", "allowed: only target, or url, or command and args")
     if text is None:
         return _NOWHERE
     if text.lower().startswith(("http://", "https://")):

@@ -34,7 +34,7 @@ def check_required(agents: Mapping[str, Draft], files: FastAgentFiles, notes: No
         for name, where in agent.required:
             key = f"{agent.path}.servers.{name}"
             if reason := files.unusable_servers.get(name):
-                notes.error(where, key, f"this server {reason}", "repair its entry, or leave it out here")
+                notes.error(where, key, f"this server {reason}", "correct its entry, or leave it out here")
             elif name not in known:
                 notes.error(
                     where,

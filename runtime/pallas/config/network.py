@@ -27,7 +27,7 @@ _GLOB: Final = re.compile(r"[A-Za-z0-9_.*?-]+(:(\d{1,5}|\*))?")
 def host_problem(text: str) -> str | None:
     """For the ``host`` of published URLs: a name or an address, no scheme, no port."""
     if "://" in text:
-        return "is a URL; write the host name alone, for example my-host.example.com"
+        return "is a URL; write only the host name, for example my-host.example.com"
     if text.startswith("[") and text.endswith("]") and _is_address(text[1:-1], 6):
         return None
     if _is_address(text, 6):
@@ -49,7 +49,7 @@ def bind_problem(text: str) -> str | None:
 def allowed_host_problem(text: str) -> str | None:
     """For an entry of ``allowed_hosts``: a name that may be in a Host header, ``*`` within it allowed."""
     if "://" in text:
-        return "is a URL; write the host name alone"
+        return "is a URL; write only the host name"
     if not text.strip("*?:."):
         return "would allow every host and switch the protection off; name the hosts"
     if _is_address(text.removeprefix("[").removesuffix("]"), 6) or _GLOB.fullmatch(text):

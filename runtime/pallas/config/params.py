@@ -24,10 +24,14 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "type": ["number", "null"],
         "minimum": 0,
         "maximum": 1,
-        "description": "The share of likely words.",
+        "description": "Chooses only among the most likely words that have this share of the probability.",
     },
-    "top_k": {"type": ["integer", "null"], "minimum": 0, "description": "The number of likely words."},
-    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "description": "Tokens of an answer at most."},
+    "top_k": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "description": "Chooses only among this many likely words.",
+    },
+    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "description": "The most tokens of an answer."},
     "stop": {
         "type": ["string", "array", "null"],
         "items": {"type": "string"},

@@ -58,7 +58,7 @@ def _rule(pattern: str, entry: PriceEntry) -> PriceRule:
     if "like" in section:
         for key in _AMOUNTS:
             if key in section:
-                section.error(key, "is given beside like", "allowed: like alone, or input and output")
+                section.error(key, "is given beside like", "allowed: only like, or input and output")
     else:
         section.need("input", "3.0")
         section.need("output", "15.0")

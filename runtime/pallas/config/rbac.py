@@ -107,7 +107,7 @@ def _is_to(rule: Section, name: str, where: Where, auth: AuthConfig | None) -> b
         )
         return False
     shape = did_you_mean(name, (ANONYMOUS, AUTHENTICATED)) or _as_token(name, auth)
-    rule.error("to", f"{name} is nobody", _TO, shape, where=where)
+    rule.error("to", f"{name} is not a caller", _TO, shape, where=where)
     return False
 
 
@@ -149,9 +149,9 @@ def _wrong(text: str, verb: str, resource: str, name: str) -> tuple[str, ...]:
     if resource != ANY and resource not in VERBS_OF:
         return f"{text}: there is no kind {resource}", allowed(VERBS_OF), did_you_mean(resource, VERBS_OF)
     if resource != ANY and verb not in (ANY, *VERBS_OF[resource]):
-        return f"{text}: no request needs that", f"with {resource} {allowed(VERBS_OF[resource])}"
+        return f"{text}: no request needs that verb", f"with {resource} {allowed(VERBS_OF[resource])}"
     if ANY in name and name != ANY:
         return f"{text}: * stands for a whole name, not for a part of one", _GRANTS
     if resource == ANY and name not in ("", ANY):
-        return f"{text} names one thing of no kind", _GRANTS
+        return f"{text} names a thing without its kind", _GRANTS
     return ()

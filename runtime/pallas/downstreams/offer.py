@@ -132,5 +132,5 @@ async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[
         if len(items) > MAX_ITEMS:
             break
         seen.add(cursor)
-    found.append(LeftOut("result", key, f"{why}; what came until then is used"))
+    found.append(LeftOut("result", key, f"{why}; what arrived before is used"))
     return items[:MAX_ITEMS]

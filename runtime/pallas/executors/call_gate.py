@@ -157,7 +157,7 @@ def refused_by(question: Question) -> str:
         return f"{name} was not called: no person answered within {_time(waited)}. {_NO_REPEAT}"
     if question.action == "decline":
         return f"A person declined this call of {name}, so it was not made. {_NO_REPEAT}"
-    return f"{name} was not called: the question whether it may be was dismissed. {_NO_REPEAT}"
+    return f"{name} was not called: the question about it was dismissed. {_NO_REPEAT}"
 
 
 def _time(seconds: float) -> str:

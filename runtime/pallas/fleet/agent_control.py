@@ -154,7 +154,7 @@ class AgentControl:
         if config is None:
             raise Fault(
                 FaultType.CONFIG,
-                f"{project.agents_file.name} does not have it any more; start the fleet again without it",
+                f"{project.agents_file.name} no longer has this agent; restart the fleet without it",
             )
         agent.inbound.adopt(project)  # also if its code fails
         await asyncio.to_thread(redact_project, project)

@@ -159,7 +159,7 @@ class FleetPorts:
         dates = self._certificate.warning()
         plain = (
             f"{each.where}: {each.name} is called without TLS at a port of this fleet, which speaks "
-            "nothing else; write https:// and a host that the certificate names"
+            "only TLS; write https:// and a host that the certificate names"
             for each in self.project.downstreams.values()
             if each.url.startswith("http:") and local_port(each.url) in own
         )

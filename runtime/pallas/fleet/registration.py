@@ -142,7 +142,7 @@ class Registrations:
         keys = sorted(key for key in self._entries if key[0] == name)
         if not keys:
             raise Fault(
-                FaultType.CONFIG, f"{one_line(str(name), 80)} is not registered, and so cannot be taken"
+                FaultType.CONFIG, f"{one_line(str(name), 80)} is not registered, so it cannot be removed"
             )
         del self._entries[keys[0]]
         if len(keys) == 1:
@@ -181,7 +181,7 @@ class Registrations:
     def _add(self, config: AgentConfig, *, first: bool) -> Registration:
         name = config.name
         if self._alone:
-            raise _wrong(str(name), "cannot be registered: this fleet serves one agent alone")
+            raise _wrong(str(name), "cannot be registered: this fleet serves only one agent")
         if refusal := self._refusal():
             raise _wrong(str(name), f"cannot be registered: {refusal}")
         try:
@@ -201,7 +201,7 @@ class Registrations:
         if near := next((each for each in known if each.replace("_", "-") == config.slug), ""):
             raise _wrong(name, f"is published as {config.slug}, and so is {near}; choose another id")
         if len(self._entries) >= MAX_REGISTERED and (name, kind) not in self._entries:
-            raise _wrong(name, f"is one too many; {MAX_REGISTERED} agents at most are registered")
+            raise _wrong(name, f"cannot be registered: at most {MAX_REGISTERED} agents can be")
         self._entries[name, kind] = _Entry(config, first)
         return self._changed(name)
 

@@ -77,8 +77,8 @@ def is_loopback(bind: str) -> bool:
 def _open_access_notices(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
     """Warn of agents that any client beyond this machine may call, and report where auth is off."""
     if inbound.off_here():
-        grants = ", nor for grants; enabled: true under rbac: asks for both here as well"
-        tokens = "; dev: true under auth: asks here as well"
+        grants = ", and checks no grants; enabled: true under rbac: turns both on here as well"
+        tokens = "; dev: true under auth: turns that on here as well"
         yield Notice(
             level="info",
             text="pallas dev on loopback asks no caller for a token"

@@ -74,8 +74,8 @@ class ToolLocks:
         if not is_offered and gate.is_holding(server):
             raise Fault(
                 FaultType.CONFIG,
-                f"{one_line(tool, 100)} of {one_line(server, 80)} is held, because it is not as tools.lock "
-                "has it; accept it with `pallas lock`, or in the tools of the agent",
+                f"{one_line(tool, 100)} of {one_line(server, 80)} is held, because it differs from "
+                "tools.lock; accept it with `pallas lock`, or in the tools of the agent",
             )
 
     async def accept(self, agent: FleetAgent, server: str, endpoint: ServerEndpoint, digest: str) -> str:

@@ -118,7 +118,8 @@ class AdvisoryLocks:
         except Exception as error:
             why = one_line(str(error)) or type(error).__name__
             raise Fault(
-                FaultType.TRANSPORT, f"the lock in the database {self._database.shown} cannot be had: {why}"
+                FaultType.TRANSPORT,
+                f"the lock in the database {self._database.shown} cannot be acquired: {why}",
             ) from None
         self._keeper = asyncio.create_task(self._hold_lock(life, enrol), name="ledger lock")
 
@@ -192,7 +193,7 @@ class AdvisoryLocks:
         at = _now()
         asked_by = await self._connection.fetchval(_BEAT, life, *self._report(), timeout=_ANSWER_SECONDS)
         if asked_by is None:  # there is no such row
-            log.warning("this fleet was taken for dead: others go on with the runs that it had")
+            log.warning("other fleets took this fleet for dead, and continue its runs")
             self._was_away()
             await self._database.write(enrol)
         elif at - self._beat_at > FRESH_SHARE * MISSED_SECONDS:

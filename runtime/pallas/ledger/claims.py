@@ -109,7 +109,7 @@ def bury(connection: Connection, life: str, now: float) -> None:
     connection.execute(delete(lives).where(lives.c.id == life))
 
 
-_NOT_KEPT: Final = "it is not stored how it goes on"
+_NOT_KEPT: Final = "what it needs to continue is not stored"
 
 
 def _why_not(row: Any, deaths: int, now: float, serves: Callable[[str], bool] | None) -> str | None:

@@ -209,7 +209,9 @@ class Ledger:
             if not hand_over:
                 await self.database.write(lambda connection: claims.bury(connection, self.life, now))
         except Fault as fault:
-            log.warning("what ran was not put down as stopped; the next start does it: %s", in_detail(fault))
+            log.warning(
+                "runs in flight were not marked as stopped; the next start does that: %s", in_detail(fault)
+            )
         finally:
             await self._locks.release()
             await self.database.close()
@@ -226,7 +228,7 @@ class Ledger:
                 await self.database.write(lambda connection: forget_spending(connection, self._clock()))
                 await self._prune()
             except Fault as fault:
-                log.warning("the ledger could not be tended: %s", in_detail(fault))
+                log.warning("the ledger's regular work failed: %s", in_detail(fault))
 
     async def _prune(self) -> None:
         """Delete what is too old, in short steps between which others can write."""

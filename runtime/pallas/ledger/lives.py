@@ -192,7 +192,7 @@ class FileLocks:
                     if by := await self._database.read(lambda connection: connection.scalar(asked_by)):
                         self._drain(by)
                 except Fault as fault:
-                    log.debug("whether this fleet shall drain is not known: %s", fault.message)
+                    log.debug("it is unknown whether this fleet was asked to drain: %s", fault.message)
             await asyncio.sleep(_LOOK_SECONDS)
 
     @property

@@ -64,6 +64,6 @@ def place_of[T: (float, int)](cursor: str, kind: str, number: type[T]) -> tuple[
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise Fault(
             FaultType.PROTOCOL,
-            "the cursor is none of this list's; take the one that came with the page before, or leave it out",
+            "the cursor is not one of this list; use the one of the previous page, or leave it out",
             data={"key": "cursor"},
         ) from None

@@ -144,7 +144,7 @@ class SpendingStore:
 
     def _owe(self, key: tuple[str, str], made: _Settlement, fault: Fault) -> None:
         what = f"{made.used.tokens} tokens of {key[0]}"
-        log.error("it could not be written down yet that %s were used: %s", what, in_detail(fault))
+        log.error("the use of %s could not be stored yet: %s", what, in_detail(fault))
         if key in self._owed or len(self._owed) < MAX_OWED:
             self._owed[key] = made.with_more(self._owed.get(key, _NONE))
 

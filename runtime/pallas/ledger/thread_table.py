@@ -495,5 +495,5 @@ def _create(connection: Connection, record: ThreadRecord, handle: str | None) ->
         _INSERT_THREAD.run(connection, values)
     except IntegrityError:
         raise refusals.conflict(
-            f"agent {record.agent} has a thread of that name already; go on with it, or choose another name"
+            f"agent {record.agent} has a thread of that name already; continue it, or choose another name"
         ) from None

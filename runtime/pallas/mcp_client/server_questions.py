@@ -47,7 +47,9 @@ class ServerQuestions:
         self._counts[server] += 1
         try:
             if self._counts[server] > MAX_QUESTIONS:
-                raise Fault(FaultType.UPSTREAM, f"a server asks {MAX_QUESTIONS} questions in a run at most")
+                raise Fault(
+                    FaultType.UPSTREAM, f"a server may ask at most {MAX_QUESTIONS} questions in a run"
+                )
             answer = await self._asked(server, params)
         except Fault as fault:
             why = "no person answered in time" if fault.type is FaultType.TIMEOUT else fault.message

@@ -140,7 +140,7 @@ class _Guard:
         now = monotonic()
         self._recent.append(now)
         if len(self._recent) == MAX_GARBAGE and now - self._recent[0] < GARBAGE_SECONDS:
-            self.cut(f"its stdout is no JSON-RPC, {MAX_GARBAGE} lines of it were no message")
+            self.cut(f"its stdout is not JSON-RPC: {MAX_GARBAGE} lines of it were not messages")
 
     def cut(self, reason: str) -> None:
         """End the server."""

@@ -47,7 +47,7 @@ class FrameTodos:
         Raises Fault when it waits for nothing, there are too many, or the frame is over.
         """
         if (frame := self._live()) is None:
-            raise Fault(FaultType.PROTOCOL, "this conversation is over: nothing comes in it any more")
+            raise Fault(FaultType.PROTOCOL, "this conversation is over: no message arrives in it any more")
         return frame.run.router.watch(frame, TodoUntil(wait_for, from_listener, description)).id
 
     def raised(self) -> Sequence[Watcher]:

@@ -57,14 +57,14 @@ def queue_full(most: int) -> Fault:
 
 def taken_over() -> Fault:
     """Another fleet has taken this run over, or it is over: this one must not write any more (UPSTREAM)."""
-    text = "another fleet goes on with this run: this one did not answer for too long"
+    text = "another fleet continues this run, because this one did not answer for too long"
     return Fault(FaultType.UPSTREAM, text, data={REASON: "taken_over"})
 
 
 def handed_over(run_id: str) -> Fault:
     """This fleet stops and leaves the run to another one (TRANSPORT)."""
     text = (
-        "the fleet is stopping and hands this run over: the next one goes on with it, and the answer will be "
+        "the fleet is stopping and hands this run over: the next one continues it, and the answer will be "
         "in its conversation"
     )
     return Fault(FaultType.TRANSPORT, text, retryable=False, data={REASON: "handed_over", "run_id": run_id})
@@ -73,7 +73,7 @@ def handed_over(run_id: str) -> Fault:
 def drains_already(replica: str) -> Fault:
     """The replica ends without being asked again (CONFIG)."""
     return conflict(
-        f"replica {replica} drains already: it ends when its runs are done, or after its drain_timeout"
+        f"replica {replica} is draining already: it ends when its runs are done, or after its drain_timeout"
     )
 
 

@@ -30,7 +30,7 @@ FAILED_STATES: Final = frozenset({AgentState.ERROR, AgentState.BACKOFF, AgentSta
 _WHY: Final[dict[str, str]] = {
     AgentState.ERROR: "it failed",
     AgentState.BACKOFF: "it failed and is started again soon",
-    AgentState.CRASH_LOOP: "it failed too often and is not started again by itself",
+    AgentState.CRASH_LOOP: "it failed too often and is not restarted automatically",
 }
 
 

@@ -35,9 +35,9 @@ class UnfinishedRules:
         if self.policy(f"agent:{agent}") != "repeat":
             raise Fault(
                 FaultType.UPSTREAM,
-                f"the fleet was stopped in the middle of this turn, and {agent} is not asked again by "
-                f'itself; write `unfinished_calls: {{"agent:{agent}": repeat}}` in agents.yaml where that is '
-                "safe",
+                f"the fleet was stopped in the middle of this turn, and {agent} is not asked again "
+                f'automatically; write `unfinished_calls: {{"agent:{agent}": repeat}}` in agents.yaml '
+                "where that is safe",
             )
 
 

@@ -70,7 +70,9 @@ def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
     if not dataclasses.is_dataclass(kind):
         raise _Refused(f"{name} cannot be a payload: it is no dataclass; put @dataclass above it")
     if kind in above:
-        raise _Refused(f"{name} cannot be a payload: it contains itself, and messages have an end; {ALLOWED}")
+        raise _Refused(
+            f"{name} cannot be a payload: it contains itself, so that a message could be endless; {ALLOWED}"
+        )
     if len(above) >= MAX_NESTED:
         raise _Refused(
             f"{above[0].__name__} cannot be a payload: more than {MAX_NESTED} dataclasses inside one another"
@@ -121,13 +123,13 @@ def _field(
     if get_origin(hint) in (Union, types.UnionType):
         rest = [one for one in get_args(hint) if one is not type(None)]
         if len(rest) != 1 or len(rest) == len(get_args(hint)):
-            raise _refusal(owner, field.name, f"{_shown(hint)} may be several things")
+            raise _refusal(owner, field.name, f"{_shown(hint)} allows several types")
         optional = True
         hint, more = _bare(rest[0])
         annotated_doc = annotated_doc or more
     if hint is list or get_origin(hint) is list:
         if optional or not get_args(hint):
-            why = "a list is empty rather than None" if optional else "a list says of what"
+            why = "a list is empty rather than None" if optional else "a list needs the type of its items"
             raise _refusal(owner, field.name, f"{_shown(hint)}: {why}")
         many = True
         hint, more = _bare(get_args(hint)[0])

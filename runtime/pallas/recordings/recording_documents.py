@@ -227,7 +227,7 @@ class _Reader:
             begun = {each: before[each][: as_in[each]] for each in _CONVERSATION if each in as_in}
             whole = {**same, **rest, **{each: begun[each] + rest[each] for each in begun}}
         except (KeyError, TypeError):
-            raise BadDocument(f"{name}.yaml: as_in names what step {step} has not") from None
+            raise BadDocument(f"{name}.yaml: as_in names what step {step} does not have") from None
         order = [*(each for each in before if each in whole), *(each for each in whole if each not in before)]
         return {each: whole[each] for each in order}
 

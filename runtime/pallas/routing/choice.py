@@ -262,11 +262,11 @@ def _fallback(
 ) -> Choice:
     """Choose the fallback, if it is available. Raises Fault (UPSTREAM) otherwise."""
     if capability is not None:
-        problem = f"no agent that can be given it has the capability {one_line(capability, _SHOWN)}"
+        problem = f"no available agent has the capability {one_line(capability, _SHOWN)}"
     elif able:
         problem = f"{note}no agent fits “{one_line(question, _SHOWN)}”"
     else:
-        problem = "no agent can be given it now" if candidates else "there is no agent to choose from"
+        problem = "no agent is available now" if candidates else "there is no agent to choose from"
     if fallback is not None and _can(fallback):
         others = tuple(Scored(each.id, 0.0, "", each.status) for each in able if each.id != fallback.id)
         why = _busy(fallback, f"{problem}; {fallback.id} is the fallback")

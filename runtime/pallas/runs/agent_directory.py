@@ -205,7 +205,7 @@ def _reason(shown: AgentSnapshot) -> str:
         return one_line(shown.health.message, _REASON) or why_not(shown.state)
     if shown.health.status is not HealthStatus.OK:
         return one_line(shown.health.message, _REASON)
-    return "it is at capacity; try again when something is over" if shown.full else ""
+    return "it is at capacity; try again when one of its runs has ended" if shown.full else ""
 
 
 def not_there(agent: str, known: Sequence[str]) -> Fault:

@@ -412,7 +412,7 @@ class ActiveRun:
             calls = "".join(f"; {each}" for each in event.calls)
             said = self.agent, self.id, event.attempt, calls
             log.info(
-                "%s: run %s goes on, attempt %d%s", *said, extra={"agent": self.agent, "run_id": self.id}
+                "%s: run %s continues, attempt %d%s", *said, extra={"agent": self.agent, "run_id": self.id}
             )
         if isinstance(event, ToolEvent) and event.span_id:
             if event.phase == "started":

@@ -119,7 +119,7 @@ class _RuleReader:
         if not {"say", "call", "error"} & section.table.entries.keys():
             section.notes.error(section.where, section.path, "answers nothing", "add say, call or error")
         if "error" in section and ("say" in section or "call" in section):
-            section.error("error", "is given beside say or call", "allowed: error alone, or say and call")
+            section.error("error", "is given beside say or call", "allowed: only error, or say and call")
         if when.tool and when.last == "user":
             when.at.error("tool", "a user's message is no tool's result", "leave it out, or write last: tool")
         _refuse_empty(section, "call", _NO_CALLS)

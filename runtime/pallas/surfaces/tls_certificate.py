@@ -72,7 +72,7 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
     try:
         context.load_cert_chain(config.certfile, config.keyfile, _no_password)
     except _EncryptedError:
-        problem = "the key is encrypted; write it without a password, readable for its user alone"
+        problem = "the key is encrypted; write it without a password, readable only for its user"
         raise Fault(FaultType.CONFIG, f"{KEY_OPTION} {config.keyfile}: {problem}") from None
     except ssl.SSLError as error:
         if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):

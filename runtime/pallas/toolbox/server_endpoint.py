@@ -41,7 +41,7 @@ class ServerEndpoint:
             if not bearer.isascii() or not bearer.isprintable() or " " in bearer:
                 raise Fault(
                     FaultType.PROTOCOL,
-                    "the bearer token holds spaces or characters that no header takes; paste the token alone",
+                    "the bearer token holds spaces or characters that no header takes; paste only the token",
                 )
             headers["Authorization"] = f"Bearer {bearer}"
         return headers

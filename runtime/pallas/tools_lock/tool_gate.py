@@ -182,7 +182,7 @@ class ToolGate:
                 self.note(server, what, self.verdict(server, what, before.given, is_whole=before.is_whole))
 
     def _warn(self, server: str, text: str) -> None:
-        done = "the model does without it" if self.mode == "hold" else "the model gets it all the same"
+        done = "the model does not get it" if self.mode == "hold" else "the model still gets it"
         name = one_line(server, 80)
         log.warning(
             "%s: server %s %s; %s. `pallas lock` accepts it",

@@ -186,7 +186,9 @@ class Host:
                 f"pallas chat {one_line(record.agent, 100)} --thread {one_line(thread, 200)}"
             )
         self.thread = record.id or thread
-        lines = [f"On with {self.thread}: {record.messages} messages. {one_line(record.title, 100)}".rstrip()]
+        lines = [
+            f"Continuing {self.thread}: {record.messages} messages. {one_line(record.title, 100)}".rstrip()
+        ]
         with suppress(Fault):
             page = await self._api.get(f"/threads/{part(self.thread)}/messages", limit=6, order="desc")
             rows = [each for each in page.get("items", ()) if each.get("role") in ("user", "assistant")]

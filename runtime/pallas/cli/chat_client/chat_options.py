@@ -87,7 +87,7 @@ def slips(more: Sequence[str]) -> Iterator[str]:
     for name in (each.partition("=")[0].strip() for each in more):
         if parameter_text.key_of(name) is None and (close := parameter_text.near(name)):
             shown = one_line(name, 60)
-            yield f"--set {shown}: goes to the provider as it is, below extra; did you mean {close}?"
+            yield f"--set {shown}: is sent to the provider as it is, under extra; did you mean {close}?"
 
 
 _OPTIONS: Final = {

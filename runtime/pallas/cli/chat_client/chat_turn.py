@@ -295,7 +295,7 @@ def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:
             parts.append(f"{taken} tokens in, {given} out")
             if took > 0 and given:
                 parts.append(f"{given / took:.0f} tokens/s")
-    parts.append(cost_in(run, tree=True).text)
+    parts.append(cost_in(run, tree=True).words)
     return " · ".join(part for part in parts if part)
 
 

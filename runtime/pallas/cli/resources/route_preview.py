@@ -143,7 +143,8 @@ def _route_question(
         raise Wrong(f"--by {one_line(options.by, 40)}: allowed: {', '.join(get_args(RouteBy))}")
     if by == "model" and options.by != "model":
         notes.append(
-            f"{options.router} asks {router.ask if router else ''}, which is not done here: --by model"
+            f"{options.router} asks {router.ask if router else ''}, which "
+            "needs --by model: its examples decide here"
         )
         by = "examples"
     ask = options.ask or (router.ask if router is not None else "")

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from pallas.model.money import cost_in
 from pallas.model.step_view import view_of
 from pallas.safe_text import one_line
 
-from .cost_list import cost_text
 from .text_output import seconds, when
 
 _MAX_LINE: Final = 300
@@ -33,12 +33,12 @@ def heading(step: Mapping[str, Any]) -> str:
         seconds(step.get("seconds")),
         f"first token after {seconds(first)}" if (first := step.get("firstToken")) is not None else "",
         f"tokens {tokens}" if tokens else "",
-        cost_text(step),
+        cost_in(step).words,
         f"{speed} tokens/s" if speed is not None else "",
         *(_attempt(each) for each in (step.get("attempts") or ())[:-1]),
         one_line(str(step.get("fault") or ""), _MAX_LINE),
     )
-    parent = f" of {step['parent']}" if step.get("parent") else ""
+    parent = f" (called by step {step['parent']})" if step.get("parent") else ""
     return f"{step.get('number')}{parent}  {step.get('kind')} {step.get('name')}  " + "; ".join(
         each for each in facts if each
     )

@@ -145,7 +145,7 @@ class BridgeRequests:
                 await self._say(one_line_of(event.data))
                 if ended:
                     return
-            raise Fault(FaultType.TRANSPORT, f"{place.origin} ended its answer before it was whole")
+            raise Fault(FaultType.TRANSPORT, f"{place.origin} ended its answer before it was complete")
         if kind == "application/json":
             found = _json(await read_answer(answer))
             if answer.is_success and isinstance(found, dict) and ("result" in found or "error" in found):

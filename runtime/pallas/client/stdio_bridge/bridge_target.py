@@ -153,7 +153,7 @@ async def _own(
         others.cancel()
         asked.cancel()
     target.started.set()
-    tell(f"the fleet of {one_line(project.name, 60)} is there")
+    tell(f"the fleet of {one_line(project.name, 60)} has started")
     try:
         with _told(project.root, begun[0]):
             await stop.wait()

@@ -29,8 +29,8 @@ from .text_stream import loop_message
 from .tool_allowlist import SEPARATOR
 
 _DONE = {
-    "join": "goes on",
-    "unmade": "was not made, and is asked about",
+    "join": "continues",
+    "unmade": "was not made; it is decided again",
     "ask": "a person is asked",
     "repeat": "called again",
     "tell": "told the model",

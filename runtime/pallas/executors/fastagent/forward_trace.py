@@ -160,7 +160,7 @@ def _without_riddles(server: str, result: Any) -> Any:
         text = getattr(block, "text", None)
         if isinstance(text, str) and _AWAITED.search(text):
             public_text = (
-                f"the tool failed inside {server}, by a mistake in its own code; its log has the details"
+                f"the tool failed inside {server}, because of an error in its code; its log has the details"
             )
             blocks[index] = block.model_copy(update={"text": public_text})
             changed = True

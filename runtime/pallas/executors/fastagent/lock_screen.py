@@ -55,4 +55,4 @@ class LockScreen:
         if not gate.holds(server, what, name) and (is_listed or not gate.is_holding(server)):
             return ""
         named = f"the {what} {one_line(name, 120)} of {one_line(server, 80)}"
-        return f"{named} is held, because it is not as {LOCK_FILE} has it"
+        return f"{named} is held, because it differs from {LOCK_FILE}"

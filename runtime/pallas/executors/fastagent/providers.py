@@ -180,7 +180,7 @@ def refuse_model(requested: str, model: str, provider: str) -> None:
         return
     raise Fault(
         FaultType.PROTOCOL,
-        f"model: this agent answers with {model or 'no model of its own'} alone; leave it out, or give the "
+        f"model: this agent answers only with {model or 'the model of its code'}; leave it out, or give the "
         "agent providers: in agents.yaml",
         data={"key": "model", "models": [model] if model else []},
     )

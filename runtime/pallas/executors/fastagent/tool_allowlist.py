@@ -110,7 +110,7 @@ class Allowed:
         if handler is not None:
             server, separator, tool = name.partition(SEPARATOR)
             await handler.on_tool_permission_denied(tool if separator else name, server, "")
-        there = f"these are: {_listed(sorted(self.names))}" if self.names else "none is"
+        there = f"allowed: {_listed(sorted(self.names))}" if self.names else "no tool is allowed"
         text = f"{name} was not called: it is not allowed in this turn (tools_allowlist); {there}."
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 

@@ -255,8 +255,8 @@ class ChildConnection[CallT: PendingCall](ABC):
         if (hello.version, hello.protocol) != (__version__, PROTOCOL):
             self._is_other_release = True
             self.end(
-                f"is of another Pallas ({one_line(hello.version, 20)}) than this fleet ({__version__}), "
-                "which was started before that was installed; start the fleet again"
+                f"runs Pallas {one_line(hello.version, 20)}, which was installed after this fleet was "
+                f"started with {__version__}; restart the fleet"
             )
 
     async def _watch(self) -> None:

@@ -176,8 +176,8 @@ class ChildLoop(ABC):
     def _stalled(self, stall: Stall) -> None:
         """Write the stack of a loop that is held up to stderr, and so to the log, while it still is."""
         stack = "".join(traceback.format_stack(stall.frame))
-        sys.stderr.write(f"the event loop is held up for {stall.seconds():.1f} s now, at\n{stack}")
-        log.warning("%s: its code held up its own event loop for %.1f s", self._agent, stall.wait())
+        sys.stderr.write(f"the event loop has been blocked for {stall.seconds():.1f} s now, at\n{stack}")
+        log.warning("%s: its code blocked its own event loop for %.1f s", self._agent, stall.wait())
 
     def _send_record(self, record: dict[str, Any]) -> None:
         try:

@@ -192,7 +192,11 @@ class InterpreterProcess(ChildProcess):
         if exit_code == OUT_OF_MEMORY:
             return "ran out of memory"
         words = super().describe_exit(exit_code, signal_number)
-        return f"{words} (from outside, or for want of memory)" if signal_number == signal.SIGKILL else words
+        return (
+            f"{words} (by someone outside, or for lack of memory)"
+            if signal_number == signal.SIGKILL
+            else words
+        )
 
     def _keep_line(self, line: str) -> None:
         self.last_lines.append(one_line(redact_text(line), 300))

@@ -159,8 +159,8 @@ def _of_mcp(error: Any, noted: Noted, whom: Whom) -> Fault:
         where = _words(message.split()[2])
         return Fault(
             FaultType.CONFIG,
-            f"{whom.name}: {whom.url} redirects to {where}, which is not followed; where that is the one "
-            "that is meant, set it as url",
+            f"{whom.name}: {whom.url} redirects to {where}, which is not followed; if that is the right "
+            "server, set it as url",
             data=whom.data,
         )
     if error.code == CONNECTION_CLOSED:

@@ -59,7 +59,7 @@ class RecordedAgent(Executor):
         found = replay.session().steps.run_of(self._name, question)
         if isinstance(found, RecordedRun):
             return found
-        why = f"{self._name} was asked this less often"
+        why = f"{self._name} was asked this less often in the recording"
         if found is not None:
             was = f"it is {found.after}, and was {found.before}"
             why = f"a question to {self._name} is not in the recording: {was}"

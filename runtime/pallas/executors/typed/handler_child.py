@@ -234,12 +234,14 @@ class ModelsThroughFleet:
         def question(number: int) -> ModelQuestion:
             request = ModelQuestion(self._call, number, completion.model, messages, dict(completion.params))
             if len(dumps(encode_message(request))) > self._max_bytes:
-                raise Fault(FaultType.UPSTREAM, f"a model is asked {self._max_bytes:,} bytes at most")
+                raise Fault(
+                    FaultType.UPSTREAM, f"a question to a model has at most {self._max_bytes:,} bytes"
+                )
             return request
 
         async with self._room:
             if self._is_closed:
-                raise Fault(FaultType.CONFIG, "complete() is for the time in which a message is handled")
+                raise Fault(FaultType.CONFIG, "complete() works only while a message is handled")
             try:
                 return decode_response(await self._questions.ask(question))
             except Fault as fault:

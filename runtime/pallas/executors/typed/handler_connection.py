@@ -204,13 +204,13 @@ class HandlerConnection(ChildConnection[HandlerCall]):
     def _expected(self, number: int) -> HandlerCall:
         """The call of that number. Raises Undecodable for one that was not made or is answered."""
         if (call := self._find(number)) is None:
-            raise Undecodable("it answers what it was not asked")
+            raise Undecodable("it answers a question that it was not asked")
         return call
 
     def _answer(self, number: int, message: Any) -> None:
         call = self._expected(number)
         if not isinstance(message, call.kinds):
-            raise Undecodable("it answers something else than what it was asked")
+            raise Undecodable("it does not answer what it was asked")
         call.answer.set_result(message)
 
     def _ask_model(self, question: ModelQuestion) -> None:
@@ -221,7 +221,7 @@ class HandlerConnection(ChildConnection[HandlerCall]):
             fault = Fault(FaultType.TRANSPORT, "the message was cancelled")
             self.questions.refuse(question.question, fault)
         elif self.questions.count(call.number) >= MAX_MODEL_QUESTIONS:
-            text = f"a handler asks {MAX_MODEL_QUESTIONS} models at a time at most"
+            text = f"a handler has at most {MAX_MODEL_QUESTIONS} questions to models open at a time"
             self.questions.refuse(question.question, Fault(FaultType.UPSTREAM, text))
         else:
             completion = Completion(question.model, question.messages, question.params)

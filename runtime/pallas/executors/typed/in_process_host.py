@@ -201,5 +201,5 @@ class _LeasedCompleter:
 def _too_late() -> NoReturn:
     raise Fault(
         FaultType.PROTOCOL,
-        "complete(): the message is handled; models are asked only while it is",
+        "complete(): the message has been handled; models are asked only until then",
     )

@@ -92,7 +92,9 @@ class _Lent(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if self.is_closed:
-            raise RuntimeError("the message is handled, and its conversation may be over: nothing is kept")
+            raise RuntimeError(
+                "the message has been handled, and its conversation may be over: nothing is kept"
+            )
         self._frames.setdefault(self._frame, Scratch())[key] = value
 
     def __delitem__(self, key: str) -> None:

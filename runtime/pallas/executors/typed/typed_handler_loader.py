@@ -166,7 +166,7 @@ def check_handler(found: Any, name: str) -> Handler:
         raise _wrong(
             name,
             "is not asynchronous",
-            f"write `{shape}`; it is not called as it is, and not wrapped. For code that blocks use "
+            f"write `{shape}`; a synchronous function is not called. For code that blocks use "
             "`await asyncio.to_thread(...)` in it",
         )
     _check_arguments(found, name, shape)
@@ -213,7 +213,7 @@ def _check_arguments(found: Any, name: str, shape: str) -> None:
         )
     if len(positional) != 2 or required:
         given = ", ".join([*positional, *(f"{each}=" for each in required)]) or "nothing by position"
-        raise _wrong(name, f"takes ({one_line(given, 120)})", f"write `{shape}`: it is given these two alone")
+        raise _wrong(name, f"takes ({one_line(given, 120)})", f"write `{shape}`: it gets only these two")
 
 
 def _a(found: Any) -> str:

@@ -78,7 +78,7 @@ class AcpDialect:
             raise Fault(
                 FaultType.CONFIG,
                 f"{name}: the worker speaks version {answer.protocol_version} of the Agent Client Protocol, "
-                f"and {PROTOCOL_VERSION} is understood here; use a release of it that speaks that",
+                f"and Pallas speaks version {PROTOCOL_VERSION}; use a release of the worker that does too",
             )
         can = answer.agent_capabilities
         prompts = can.prompt_capabilities if can is not None else None
@@ -197,7 +197,7 @@ class AcpDialect:
             return _outcome(None)
         how, call = self._config.permissions, request.tool_call
         what = one_line(call.title or call.tool_call_id, 120)
-        why = "permissions: ask has a person asked, permissions: allow lets it"
+        why = "permissions: ask asks a person, permissions: allow allows it"
         kinds: tuple[str, ...] = ("allow_once", "allow_always")
         if how == "ask":
             try:
@@ -220,7 +220,7 @@ class AcpDialect:
             if option is not None or "allow_always" in kinds:
                 return _outcome(option)
             why = "it offers no way to allow it once"
-        output.notice(f"the worker {self._name} asked leave for {what} and was refused: {why}")
+        output.notice(f"the worker {self._name} asked for permission for {what} and was refused: {why}")
         return _outcome(_option(request.options, "reject_once", "reject_always"))
 
     def fault(self, refused: JsonRpcError, stage: str) -> Fault:

@@ -174,7 +174,7 @@ class JsonRpcPeer:
         except TimeoutError:
             raise Fault(
                 FaultType.TRANSPORT,
-                f"{self._name}: the worker does not read: {self._queued:,} bytes wait for it since "
+                f"{self._name}: the worker does not read: {self._queued:,} bytes have waited for it for "
                 f"{limits.backpressure:g} s; try again in a moment",
             ) from None
         if self._fault is not None:
@@ -190,7 +190,7 @@ class JsonRpcPeer:
         if self._fault is not None:
             return
         if self._queued + len(line) > 2 * self._limits.queue:  # it sends requests and reads no answer
-            self._on_broken("does not read what it is answered")
+            self._on_broken("does not read its answers")
             return
         self._enqueue(line)
 

@@ -83,7 +83,7 @@ class FileWatcher:
             began = monotonic()
             try:
                 await self._watch()
-                problem = "it ended by itself"
+                problem = "it ended unexpectedly"
             except OSError as error:
                 problem = error.strerror or str(error)
                 if not self._polling and not isinstance(error, FileNotFoundError):

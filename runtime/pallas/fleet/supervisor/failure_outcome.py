@@ -56,7 +56,7 @@ def lost(name: str, cause: str, seconds: float | None, *, down: bool = False) ->
     ``seconds`` as ``Supervisor.retry_after``; with ``down`` it does not restart by itself.
     """
     data: dict[str, str | float] = {"stage": "run"}
-    again = "it is not started again by itself; send it again once it is up" if down else "send it again"
+    again = "it is not restarted automatically; send it again once it is up" if down else "send it again"
     if seconds is not None:
         data["retry_after"] = round(seconds + 0.05, 1)
         again += f" in {data['retry_after']:g} s"

@@ -8,7 +8,7 @@ from starlette.types import Message, Scope, Send
 from pallas.model import Fault, FaultType
 
 MISSING: Final = "this agent needs a token; send it as a bearer in the Authorization header"
-WRONG: Final = "this token is not taken here; it may be over, or meant for something else"
+WRONG: Final = "this token is not accepted here; it may have expired, or be meant for another service"
 SCOPE: Final = "this token may not do that here"
 TOO_MANY: Final = "too many wrong tokens from this address; wait, then try again"
 UNSURE: Final = "the token cannot be checked just now; try again in a moment"

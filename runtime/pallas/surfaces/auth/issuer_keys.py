@@ -93,7 +93,7 @@ class KeySet:
             found = await fetch_keys(self._url)
         except Unavailable as problem:
             self._problem = str(problem)
-            current_keys = "none are held" if self._keys is None else "those of before hold"
+            current_keys = "there are none" if self._keys is None else "the earlier ones stay in use"
             log.warning("keys at %s: %s; %s", _shown(self._url), problem, current_keys)
         except Exception as error:
             self._problem = type(error).__name__

@@ -46,7 +46,7 @@ async def claims_of(
     if algorithm.startswith("HS") != bool(issuer.secret):  # a public key must not serve as a shared secret
         raise TokenRefused("its algorithm is not accepted")
     if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
-        raise TokenRefused("it is signed, and no access token (typ)")
+        raise TokenRefused("it is a signed token, but not an access token (typ)")
     if "crit" in header or (kid is not None and not isinstance(kid, str)):
         raise TokenRefused("its header has a critical extension or an invalid kid")
     key = await key_of(issuer, kid, algorithm)

@@ -17,7 +17,7 @@ SEND_TIMEOUT: Final = 20.0
 DONE: Final = b"data: [DONE]\n\n"
 MEDIA: Final = "text/event-stream"
 STREAM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "What it tells", "content": {MEDIA: {"schema": {"type": "string"}}}}
+    200: {"description": "The events", "content": {MEDIA: {"schema": {"type": "string"}}}}
 }
 """How a route that answers with events is described."""
 # Chunks that the ledger keeps but that are not sent.

@@ -63,9 +63,10 @@ _AGENT: Final[dict[str, Any]] = {
     "projectId": _null(_TEXT, "The same as `project`, by id or name."),
     "proxyModelName": _null(_TEXT, "Kept and shown; has no effect."),
     "defaultParams": _null(_OBJECT, "Parameters of every run that does not say otherwise."),
-    "maxIterations": _null(_COUNT, "Steps of a run at most."),
+    "maxIterations": _null(_COUNT, "The most steps of a run."),
     "loopRepeatThreshold": _null(
-        {"type": "integer", "minimum": 0}, "The same call with the same result so often ends a run; 0 is off."
+        {"type": "integer", "minimum": 0},
+        "A run ends after this many equal calls with equal results; 0 is off.",
     ),
     "extras": _null(_OBJECT),
 }
@@ -83,9 +84,9 @@ _LLM: Final[dict[str, Any]] = {
 _SECRET: Final[dict[str, Any]] = {
     "data": _null(
         {"type": "object", "additionalProperties": _null(_TEXT)},
-        "Values by their keys: written here, and given out nowhere. A key with null goes.",
+        "Values by key. They are written here and never returned; null removes a key.",
     ),
-    "keys": _null({"type": "array", "items": _TEXT}, "As it is read; changes nothing."),
+    "keys": _null({"type": "array", "items": _TEXT}, "Accepted as it is returned; changes nothing."),
 }
 _PROJECT: Final[dict[str, Any]] = {
     "description": _null(_TEXT),

@@ -88,7 +88,7 @@ def _reference(status: Any, spec: Any, key: str) -> Ref | None:
     return Ref(name=str(spec[key])) if spec.get(key) else None
 
 
-Version = Annotated[int | None, Query(ge=1, description="Only if this is its version still.")]
+Version = Annotated[int | None, Query(ge=1, description="Only if this is still its version.")]
 
 
 class ResourceRoute(NamedTuple):

@@ -210,4 +210,4 @@ def _tell[T](run_log: RunLog, say: Callable[[T], object], what: T) -> None:
         for chunk in say(what):  # type: ignore[attr-defined]
             run_log.add(chunk)
     except Exception:
-        log.exception("run %s: an event could not be told", run_log.run_id)
+        log.exception("run %s: an event could not be sent", run_log.run_id)

@@ -26,7 +26,7 @@ from .run_recall import Recall
 from .run_replay import RunLog
 
 type IdempotencyKey = Annotated[str | None, Header(description="Do this once, however often it is sent")]
-type LastEventId = Annotated[str | None, Header(description="Go on after this message")]
+type LastEventId = Annotated[str | None, Header(description="Continue after this message")]
 RUN_ID: Final = "pallas-run-id"
 THREAD_ID: Final = "pallas-thread-id"
 DOCUMENTED: Final[dict[int | str, dict[str, Any]]] = {

@@ -187,5 +187,5 @@ def _fault_in(chunk: Chunk) -> Fault:
     data = dict(chunk.get("data") or {})
     kind, code, retryable = data.pop("type", "INTERNAL"), data.pop("code", None), data.pop("retryable", None)
     if chunk.get("type") != "error":
-        return Fault(FaultType.UPSTREAM, "the answer of this run is not kept as a whole; its thread has it")
+        return Fault(FaultType.UPSTREAM, "the whole answer of this run is no longer kept; its thread has it")
     return Fault(FaultType(kind), str(chunk.get("message")), code=code, retryable=retryable, data=data)
