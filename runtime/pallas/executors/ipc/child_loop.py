@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 # To close in when the fleet does not say how long it waits, and to send the last messages.
 _CLOSE_TIMEOUT_S: Final = 1.2
 _LAST_MESSAGES_TIMEOUT_S: Final = 0.3
+# In which a fleet of another release ends this process.
+_OTHER_RELEASE_S: Final = 10.0
 # Between two reports of what changed.
 _LOOK_INTERVAL_S: Final = 0.25
 
@@ -151,8 +153,10 @@ class ChildLoop(ABC):
         match message:
             case FleetHello():
                 self._is_accepted = (message.version, message.protocol) == (__version__, PROTOCOL)
-                if not self._is_accepted:  # the fleet says why
-                    self._ended.set()
+                if not self._is_accepted:
+                    # The fleet says why, and ends this process. What it has not read yet is lost if this
+                    # end closes first.
+                    self._loop.call_later(_OTHER_RELEASE_S, self._ended.set)
             case CancelCall(call=number):
                 if (call := self._calls.get(number)) is not None:
                     call.cancel()
