@@ -206,7 +206,10 @@ async def test_a_connection_that_the_server_had_closed_is_replaced(monkeypatch: 
 async def test_a_request_that_must_not_run_twice_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aiohttp_transport, "STALE_AFTER", -1.0)
     transport = AiohttpTransport(verify=httpx2.create_ssl_context(), trust_env=False, resends=False)
-    async with serving(refuses_the_second) as server, httpx2.AsyncClient(transport=transport) as client:
+    async with (
+        serving(refuses_the_second) as server,
+        httpx2.AsyncClient(transport=transport, timeout=60.0) as client,
+    ):
         await client.post(server.url, content=b"{}")
         with pytest.raises(httpx2.RemoteProtocolError):
             await client.post(server.url, content=b"{}")
