@@ -76,6 +76,20 @@ async def test_half_a_frame_is_an_end(raw: tuple[socket.socket, Channel]) -> Non
     assert await channel.receive() is None
 
 
+async def test_what_arrived_before_a_reset_is_received(raw: tuple[socket.socket, Channel]) -> None:
+    mine, channel = raw
+    channel.send("not read there")
+    for last in (b"1", b"2"):
+        mine.sendall((1).to_bytes(4, "big") + last)
+    mine.close()
+    async with asyncio.timeout(30):
+        with pytest.raises(ConnectionError):
+            while True:  # until the reset is noticed
+                await channel.room()
+                await asyncio.sleep(0)
+        assert [await channel.receive() for _ in range(3)] == [1, 2, None]
+
+
 async def test_where_nobody_reads_what_may_be_lost_is_and_the_rest_waits_for_room(
     ends: tuple[Channel, Channel],
 ) -> None:

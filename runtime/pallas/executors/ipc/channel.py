@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from asyncio import StreamReader, StreamWriter
+from asyncio import StreamReader, StreamReaderProtocol, StreamWriter
 from typing import Any, Final, Self
 
 from pallas.model.codec import Undecodable, dumps, loads
@@ -18,6 +18,13 @@ _FULL: Final = 8 * 1024 * 1024
 _BROKEN: Final = 256 * 1024 * 1024
 # Frames that are read in one go before other tasks get their turn.
 _AT_ONCE: Final = 50
+
+
+class _Protocol(StreamReaderProtocol):
+    """Keeps what arrived before a reset: a process that ends with something unread resets its socket."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(None if isinstance(error, ConnectionError) else error)
 
 
 class ChannelBroken(Exception):
@@ -38,9 +45,12 @@ class Channel:
     @classmethod
     async def over(cls, sock: socket.socket, most: int = MAX_FRAME) -> Self:
         """Return a channel over ``sock``, which it closes; frames that it receives have ``most`` bytes."""
-        reader, writer = await asyncio.open_unix_connection(sock=sock, limit=256 * 1024)
-        writer.transport.set_write_buffer_limits(high=_ROOM)
-        return cls(reader, writer, most)
+        loop = asyncio.get_running_loop()
+        reader = StreamReader(limit=256 * 1024, loop=loop)
+        protocol = _Protocol(reader, loop=loop)
+        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
+        transport.set_write_buffer_limits(high=_ROOM)
+        return cls(reader, StreamWriter(transport, protocol, reader, loop), most)
 
     def send(self, document: Any, *, may_be_lost: bool = False) -> None:
         """Send a frame; never waits.
