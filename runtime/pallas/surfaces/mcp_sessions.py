@@ -85,9 +85,14 @@ class _Session:
     caller: _Caller
     last: float
     under_way: int = 0
-    requests: set[str] = field(default_factory=set)
-    """The ids of its requests in progress, as the SDK compares them."""
+    requests: dict[str, Scope] = field(default_factory=dict)
+    """Its requests in progress by their ids, as the SDK compares them."""
     claims: SessionClaims | None = None
+
+    def answered(self, request_id: str, scope: Scope) -> None:
+        """Let a client use the id of this request again; another one may have it already."""
+        if self.requests.get(request_id) is scope:
+            del self.requests[request_id]
 
 
 class McpSessions:
@@ -217,6 +222,9 @@ class McpSessions:
                 self._opening.pop(claims.conversation, None)
 
     async def _use(self, session: str, found: _Session, scope: Scope, receive: Receive, send: Send) -> None:
+        request = scope.get(REQUEST_ID)
+        request_id = str(request)
+
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if message["status"] == 200:  # a message that is no request is 202
@@ -224,15 +232,15 @@ class McpSessions:
                 over = scope["method"] == "DELETE" and message["status"] < 300
                 if message["status"] == 404 or over:
                     self._forget(session)
+            elif request is not None and not message.get("more_body"):
+                found.answered(request_id, scope)  # before the client has the whole answer
             await send(message)
 
-        request = scope.get(REQUEST_ID)
-        request_id = str(request)
         if request is not None and request_id in found.requests:
             await _refuse(scope, send, 400, INVALID_REQUEST, _IN_PROGRESS, request)
             return
         if request is not None:
-            found.requests.add(request_id)
+            found.requests[request_id] = scope
         found.under_way += 1
         self._touch(session, found)
         try:
@@ -240,7 +248,7 @@ class McpSessions:
         finally:
             found.under_way -= 1
             if request is not None:
-                found.requests.discard(request_id)
+                found.answered(request_id, scope)
             self._touch(session, found)
 
     async def _open(
