@@ -263,7 +263,7 @@ async def test_an_agent_without_providers_has_its_one_model(tmp_path: Path) -> N
     ):
         await one.run(model="qwen3")
         await one.run(model="generic.qwen3")
-        with pytest.raises(Fault, match="answers with qwen3 alone"):
+        with pytest.raises(Fault, match="answers only with qwen3"):
             await one.run(model="openai.qwen3")
         with pytest.raises(Fault, match='Provider "x" is not registered in the ProviderRegistry'):
             await one.run(provider="x")

@@ -188,10 +188,10 @@ async def test_a_fault_that_a_handler_raises_says_only_what_can_be_passed_on(fle
 
 async def test_what_a_handler_leaves_behind_asks_no_model(fleet: Fleet, desk: Any) -> None:
     assert "left" in await tries(fleet, "leave")
-    with pytest.raises(Fault, match="the message is handled"):
+    with pytest.raises(Fault, match="the message has been handled"):
         await asyncio.wait_for(desk.left["asks"], 30)
     desk.go.set()
-    with pytest.raises(Fault, match="the message is handled"):
+    with pytest.raises(Fault, match="the message has been handled"):
         await asyncio.wait_for(desk.left["later"], 30)
     assert fleet.llms.usage("sly").total == 0
 
@@ -203,7 +203,7 @@ async def test_a_handler_that_goes_on_though_it_was_cancelled_asks_no_model(flee
     with pytest.raises(asyncio.CancelledError):
         await run
     desk.go.set()
-    assert "the message is handled" in await until(lambda: desk.left.get("said"))
+    assert "the message has been handled" in await until(lambda: desk.left.get("said"))
 
 
 async def test_frames_of_one_run_have_one_budget_without_a_conversation_as_well(

@@ -223,7 +223,7 @@ async def test_tools_are_shown_and_taken_as_the_caller_was_granted(
             allow(fleet, {"authenticated": ["run:agents"]})
             assert list(tools(await ada.list_tools())) == ["agent-desk__chat", "agent-research__chat"]
             fault = fault_in(await ada.call_tool("agent-narrow__chat", {"message": "hi"}))
-            assert "auth: of that agent does not take" in fault["error"]
+            assert "auth: of that agent does not accept" in fault["error"]
         async with virtual(fleet, PROJECT, era=era, bearer=BOB) as bob:
             assert "agent-narrow__chat" in tools(await bob.list_tools())
             assert words(await bob.call_tool("agent-narrow__chat", {"message": "hi"}))[0] == "hi"

@@ -40,7 +40,7 @@ TOOLS: dict[str, Any] = {
     ("tool", "says"),
     [
         ("pattern", "invalid structured content"),
-        ("garbage", "its stdout is no JSON-RPC"),
+        ("garbage", "its stdout is not JSON-RPC"),
         ("line", "more than 16 MiB"),
         ("parts", "at most 1,000 are taken"),
     ],

@@ -85,7 +85,7 @@ SAID = {
     "event_bomb": "16777216 byte limit",
     "parts": "100,000 objects and arrays",
     "few_parts": "at most 1,000 are taken",
-    "strange": "gzip, deflate are taken",
+    "strange": "gzip, deflate are accepted",
     "line": "16 MiB",
     "result": "16 MiB",
 }

@@ -31,7 +31,7 @@ async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: P
             async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
                 for tool in ENDLESS:
                     said = text_of(await victim.call_tool("send_message", {"message": call(tool)}))
-                    assert "server hostile was ended: its stdout is no JSON-RPC" in said, tool
+                    assert "server hostile was ended: its stdout is not JSON-RPC" in said, tool
                     # The server is started again: the next call works.
                     said = text_of(await victim.call_tool("send_message", {"message": call("few")}))
                     assert "few: done" in said
@@ -47,7 +47,7 @@ async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: P
 async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_path: Path) -> None:
     root = hostile_project(tmp_path / "p", {"": {"do": "while True: print('Traceback: no such module')"}})
     with served(root, memory=MEMORY) as fleet:
-        await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
+        await fleet.logs("server hostile was ended: its stdout is not JSON-RPC")
         await fleet.says("] running")
         async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
             result = await victim.call_tool("send_message", {"message": "hi"})
@@ -55,7 +55,7 @@ async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_
         assert text_of(result) == "hi"
         assert result.meta is not None
         missing = result.meta["local.pallas/missingServers"]["hostile"]
-        assert "its stdout is no JSON-RPC" in missing
+        assert "its stdout is not JSON-RPC" in missing
         # The words are the operator's.
         assert "no such module" not in missing
         await fleet.logs("no JSON-RPC message: Traceback: no such module")
@@ -73,10 +73,10 @@ async def test_an_agent_that_needs_such_a_server_says_why_it_does_not_answer(tmp
         keys={"victim": {"servers": {"hostile": {"required": True}}}},
     )
     with served(root, memory=MEMORY) as fleet:
-        await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
+        await fleet.logs("server hostile was ended: its stdout is not JSON-RPC")
         await fleet.says("] running")
         for era in ERAS:
             async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
                 result = await victim.call_tool("send_message", {"message": "hi"})
             assert fault_in(result)["data"]["type"] == "UPSTREAM"
-            assert "its stdout is no JSON-RPC" in fault_in(result)["error"]
+            assert "its stdout is not JSON-RPC" in fault_in(result)["error"]

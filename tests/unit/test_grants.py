@@ -151,7 +151,7 @@ def test_an_agents_own_auth_holds_whatever_is_granted() -> None:
     found = grants(("authenticated", "*"), admits=lambda agent, who: (agent, who) != ("x", CI))
     assert not found.allows(CI, "run", "agents", "x") and not found.may_run(CI, "x")
     assert found.allows(CI, "run", "agents", "y") and found.allows(CI, "edit", "agents", "x")
-    with pytest.raises(Fault, match="auth: of that agent does not take"):
+    with pytest.raises(Fault, match="auth: of that agent does not accept"):
         found.require(CI, "run", "agents", "x")
 
 

@@ -180,7 +180,7 @@ async def test_why_messages_cannot_be_read_is_told_in_words() -> None:
     assert "full token" in reader.problem
     gone = Reader(MessageBook(lambda: None))
     await gone.one(RUN, 1)
-    assert "no fleet" in gone.problem
+    assert "the fleet is not running" in gone.problem
 
 
 # Words

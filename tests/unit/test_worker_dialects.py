@@ -62,7 +62,7 @@ async def test_a_version_is_acp_if_it_is_understood() -> None:
     assert type(found).__name__ == "AcpDialect"
     assert found.vision
     with pytest.raises(
-        Fault, match=r"speaks version 2 of the Agent Client Protocol, and 1 is understood"
+        Fault, match=r"speaks version 2 of the Agent Client Protocol, and Pallas speaks version 1"
     ) as caught:
         await met({"result": {"protocolVersion": 2}})
     assert caught.value.type is FaultType.CONFIG

@@ -73,13 +73,14 @@ def _record(details: tuple[StepDetail, ...], steps: RunSteps) -> None:
     numbers: dict[int, int] = {0: 0}
     for detail in details:
         value, request = detail.step, _dict(detail.request)
+        name, arguments = str(request.get("name", value.name)), _dict(request.get("arguments"))
         step = steps.begin(
             value.kind,
             name=value.name,
             provider=value.provider,
             parent=numbers.get(value.parent, 0),
             call_id=value.call_id,
-            request=steps.split_call(str(request.get("name", value.name)), _dict(request.get("arguments"))),
+            request=steps.split_call(name, arguments) if request else None,
         )
         numbers[value.number] = step.number
         response = _dict(detail.response)
