@@ -147,7 +147,7 @@ async def test_a_replica_drains_whichever_is_asked_and_its_runs_end_first(
         for fleet in (one, two):
             refused = await drain(fleet, target)
             assert refused.status_code == 409
-            assert f"replica {target} drains already" in refused.json()["error"]
+            assert f"replica {target} is draining already" in refused.json()["error"]
         (replicas.here / "door").touch()
         assert "waited b" in text_of(await asking)
     assert await one.ended() == 0

@@ -273,11 +273,11 @@ async def test_the_store_refuses_to_drain_what_cannot_drain_and_says_why(databas
     await one.replicas.request_drain(two.replica)
     await until(lambda: bool(heard))
     assert set(heard) == {one.replica}
-    with pytest.raises(Fault, match="drains already"):
+    with pytest.raises(Fault, match="is draining already"):
         await in_workbench.replicas.request_drain(two.replica)
     # A life that is written again, because others took it for dead, does not forget what it was asked.
     await two.database.write(ledger_lives.enrolling(two.life, time(), Reporting()))
-    with pytest.raises(Fault, match="drains already"):
+    with pytest.raises(Fault, match="is draining already"):
         await one.replicas.request_drain(two.replica)
     for each in (in_workbench, two, one):
         await each.close()
