@@ -48,6 +48,15 @@ def rest(fleet: Served, path: str, body: Any = None) -> Any:
     return httpx2.post(url, json=body, trust_env=False, timeout=30).json()
 
 
+def metrics(fleet: Served) -> str:
+    return httpx2.get(f"{fleet.registry}/metrics", trust_env=False, timeout=30).text
+
+
+def ended_by_a_limit(agent: str) -> str:
+    """The line of one run of the agent that a limit ended."""
+    return f'pallas_agent_loop_aborted_total{{agent="{agent}",reason="limit"}} 1.0'
+
+
 def test_every_surface_shows_the_same_sums(fleet: Served, capsys: pytest.CaptureFixture[str]) -> None:
     answer = rest(fleet, "/agents/desk/chat", {"message": "ask", "stream": False})
     assert answer["stopReason"] == "limit", answer
@@ -84,6 +93,7 @@ def test_every_surface_shows_the_same_sums(fleet: Served, capsys: pytest.Capture
     assert "per_run.steps (agents.yaml:" in described and "used 2 of 2, 0 left" in described
     assert run([*project, "get", "limit", "desk"]) == 2
     assert "limits have no names; write `pallas get limits`" in capsys.readouterr().err
+    assert ended_by_a_limit("desk") in metrics(fleet)
 
 
 @pytest.mark.slow
@@ -97,6 +107,4 @@ def test_a_question_without_room_is_a_fault_with_the_time_to_come_back(fleet: Se
     assert data["limit"] in ("per_caller.tokens_per_day", "per_agent.tokens_per_day")
     assert 0 < data["retry_after"] <= 86_400
     assert "try again after midnight UTC" in answer["error"]
-    metrics = httpx2.get(f"{fleet.registry}/metrics", trust_env=False, timeout=30).text
-    assert 'pallas_agent_loop_aborted_total{agent="desk",reason="limit"} 1.0' in metrics
-    assert 'pallas_agent_loop_aborted_total{agent="writer",reason="limit"} 1.0' in metrics
+    assert ended_by_a_limit("writer") in metrics(fleet)

@@ -108,14 +108,17 @@ async def test_one_that_keeps_all_memory_is_replaced(crew: Hosted) -> None:
 GARBAGE = {
     "what is no JSON": (repr(b"\xff\x00 garbage"), "not JSON"),
     "what is no message": (repr([1, 2]), "nothing that is known"),
-    "an answer to nothing": (repr({"say": "HandlerReturned", "call": 4711}), "what it was not asked"),
+    "an answer to nothing": (
+        repr({"say": "HandlerReturned", "call": 4711}),
+        "a question that it was not asked",
+    ),
     "a message of an unknown class": (
         "{'say': 'HandlerReturned', 'call': CALL, 'message': {'to': None, 'key': 'a:B', 'xml': '<B/>'}}",
         "did not report",
     ),
     "an answer to something else": (
         "{'say': 'HandlerNotLoaded', 'call': CALL, 'message': 'no'}",
-        "something else",
+        "it does not answer what it was asked",
     ),
     "a question where no model is": (
         "{'say': 'ModelQuestion', 'call': CALL, 'question': 1, 'model': 'any', 'messages': []}",

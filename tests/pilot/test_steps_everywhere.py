@@ -143,7 +143,11 @@ async def test_of_a_run_every_surface_shows_the_same_numbers_and_durations(here:
     assert f"outcome       ok after {duration(whole['seconds'])}" in "\n".join(screen_lines(rows))
     said = (await described(here, boss.id)).splitlines()
     for number, (_, took) in steps.items():
-        (line,) = [each for each in said if re.match(rf" *{number}( of \d+)?  (model|tool|agent) ", each)]
+        (line,) = [
+            each
+            for each in said
+            if re.match(rf" *{number}( \(called by step \d+\))?  (model|tool|agent) ", each)
+        ]
         assert f"; {took}" in line
     assert any(re.fullmatch(rf"Took: +{re.escape(duration(whole['seconds']))}", each) for each in said)
 
