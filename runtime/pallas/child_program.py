@@ -74,17 +74,27 @@ async def run(
     try:
         async with asyncio.timeout(timeout):
             loop = asyncio.get_running_loop()
-            transport, protocol = await loop.subprocess_exec(
-                lambda: SubprocessStreamProtocol(limit=2 * _CHUNK, loop=loop),
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE if limit else asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE if complains else asyncio.subprocess.DEVNULL,
-                cwd=cwd,
-                env=env,
-                start_new_session=True,
+            starting = asyncio.ensure_future(
+                loop.subprocess_exec(
+                    lambda: SubprocessStreamProtocol(limit=2 * _CHUNK, loop=loop),
+                    *command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE if limit else asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE if complains else asyncio.subprocess.DEVNULL,
+                    cwd=cwd,
+                    env=env,
+                    start_new_session=True,
+                )
             )
-            process = Process(transport, protocol, loop)
+            try:
+                await asyncio.shield(starting)
+            finally:
+                # If the caller goes away now, the program may run already: it is ended below.
+                await asyncio.wait({starting}, timeout=_REAP)
+                if starting.done() and starting.exception() is None:
+                    transport, protocol = starting.result()
+                    process = Process(transport, protocol, loop)
+            assert process is not None
             output, complaint, _ = await asyncio.gather(
                 _read(process.stdout, limit), _beginning(process.stderr), _write(process, data)
             )
