@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from support.waiting import until
 
 from pallas.fleet.reload import file_state as contents_module
 from pallas.fleet.reload import file_watcher as watching
+from pallas.fleet.reload import folder_events as folder_events_module
 from pallas.fleet.reload.file_state import FileFingerprints
 from pallas.fleet.reload.file_watcher import FileWatcher
 from pallas.fleet.reload.import_scan import command_files, module_paths, sources
@@ -121,6 +124,52 @@ async def test_five_hundred_files_at_once_are_all_heard(tmp_path: Path) -> None:
         await ear.hears(*(f"data/{number}.py" for number in range(500)))
 
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems report changes in another way")
+
+
+def most_events() -> int:
+    """The events that the system keeps, and one more."""
+    found = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if found > 200_000:
+        pytest.skip("this system keeps too many")
+    return found + 1
+
+
+async def test_what_watchfiles_reports_is_heard_where_the_system_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "folder_events", folder_events_module._by_watchfiles)
+    file = touch(tmp_path, "one.py")
+    async with listening(tmp_path) as ear:
+        touch(tmp_path, "agents/two.py")
+        file.unlink()
+        await ear.hears("one.py", "agents")
+
+
+@LINUX
+async def test_changes_that_the_system_has_lost_are_reported_as_missed(tmp_path: Path) -> None:
+    files = touch(tmp_path, "one.py"), touch(tmp_path, "two.py")
+    async with listening(tmp_path) as ear:
+        before = ear.missed
+        for number in range(most_events()):  # the loop has no time to hear of them
+            files[number % 2].chmod(0o600)
+        await until(lambda: ear.missed > before)
+        assert ear.told == []
+        ear.paths.clear()
+        touch(tmp_path, "three.py")
+        await ear.hears("three.py")
+
+
+@LINUX
+async def test_no_thread_waits_for_changes(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    async with listening(tmp_path) as ear:
+        touch(tmp_path, "one.py")
+        await ear.hears("one.py")
+        waiting = [each.name for each in set(threading.enumerate()) - before]
+        assert all(name.startswith("asyncio_") for name in waiting)  # which looked once
+
+
 def not_utf8(folder: Path) -> Path:
     root = Path(os.fsdecode(os.fsencode(folder) + b"/pr\xffj"))
     try:
@@ -155,15 +204,15 @@ async def test_a_folder_elsewhere_is_looked_into_as_long_as_it_is_wanted(tmp_pat
 async def test_when_it_fails_that_is_told_and_it_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = watching.awatch, []
+    real, calls = watching.folder_events, []
 
-    def failing(*paths: str, **more: object) -> object:
-        calls.append(paths)
+    def failing(folders: Iterable[str]) -> object:
+        calls.append(folders)
         if len(calls) == 1:
             raise RuntimeError("no more")
-        return real(*paths, **more)  # type: ignore[arg-type]
+        return real(folders)
 
-    monkeypatch.setattr(watching, "awatch", failing)
+    monkeypatch.setattr(watching, "folder_events", failing)
     async with listening(tmp_path) as ear:
         touch(tmp_path, "one.py")
         await ear.hears("one.py")
@@ -174,17 +223,17 @@ async def test_when_it_fails_that_is_told_and_it_begins_anew(
 async def test_what_one_watch_had_no_time_to_tell_is_told_when_the_next_one_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = watching.awatch, []
+    real, calls = watching.folder_events, []
 
     async def mute() -> AsyncIterator[object]:
         await asyncio.Event().wait()
         yield
 
-    def slow(*paths: str, **more: object) -> object:
-        calls.append(paths)
-        return mute() if len(calls) == 1 else real(*paths, **more)  # type: ignore[arg-type]
+    def slow(folders: Iterable[str]) -> object:
+        calls.append(folders)
+        return mute() if len(calls) == 1 else real(folders)
 
-    monkeypatch.setattr(watching, "awatch", slow)
+    monkeypatch.setattr(watching, "folder_events", slow)
     (tmp_path / "project").mkdir()
     (tmp_path / "config").mkdir()
     touch(tmp_path, "project/old.py")
@@ -198,10 +247,10 @@ async def test_what_one_watch_had_no_time_to_tell_is_told_when_the_next_one_foll
 async def test_where_the_system_has_no_room_for_it_files_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> object:
+    def full(folders: Iterable[str]) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(watching, "awatch", full)
+    monkeypatch.setattr(watching, "folder_events", full)
     async with listening(tmp_path) as ear:
         touch(tmp_path, "one.py")
         await ear.hears("one.py")

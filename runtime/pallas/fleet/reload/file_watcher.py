@@ -8,8 +8,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Final, Literal
 
-from watchfiles import Change, awatch
-
+from .folder_events import LONGEST, QUIET, Change, EventsLostError, folder_events, takes_any_name
 from .watched_folders import (
     MAX_FOLDERS,
     changed_at,
@@ -21,11 +20,8 @@ from .watched_folders import (
 
 log = logging.getLogger(__name__)
 
-# Milliseconds without another change before changes are reported, and how long others delay that.
-STEP: Final = 20
-DEBOUNCE: Final = 200
 # Seconds within which every change seen is reported.
-_LAST_WORDS: Final = (DEBOUNCE + 2 * STEP) / 1000
+_LAST_WORDS: Final = (LONGEST + 2 * QUIET) / 1000
 # Files whose last report is remembered; with more, some are reported twice.
 _MAX_LATELY: Final = 1_000
 # Seconds between two looks where the system tells nothing by itself.
@@ -36,7 +32,7 @@ _AGAIN: Final = (0.5, 30.0)
 _STEADY: Final = 60.0
 
 Tell = Callable[[Literal["info", "warning", "error"], str], None]
-_Changes = Iterable[tuple[bool, str]]
+_Changes = Iterable[Change]
 
 
 class FileWatcher:
@@ -84,6 +80,9 @@ class FileWatcher:
             try:
                 await self._watch()
                 problem = "it ended unexpectedly"
+            except EventsLostError as error:
+                log.info("%s: all files are looked at", error)
+                continue  # the next watch reports that changes were missed
             except OSError as error:
                 problem = error.strerror or str(error)
                 if not self._polling and not isinstance(error, FileNotFoundError):
@@ -135,8 +134,7 @@ class FileWatcher:
                 await _ended(following)
 
     async def _follow(self, folders: frozenset[str], begun: asyncio.Event) -> None:
-        # The library that asks the system takes paths in UTF-8 only.
-        polls = self._polling or not all(map(_is_utf8, folders))
+        polls = self._polling or not (takes_any_name() or all(map(_is_utf8, folders)))
         source = self._polled(folders, begun) if polls else self._notified(folders, begun)
         async for changes in source:
             paths = frozenset(Path(path) for _, path in changes)
@@ -149,16 +147,13 @@ class FileWatcher:
             self._on_change(paths)
 
     async def _notified(self, folders: frozenset[str], begun: asyncio.Event) -> AsyncIterator[_Changes]:
-        batches = awatch(
-            *folders, watch_filter=None, step=STEP, debounce=DEBOUNCE, recursive=False, force_polling=False
-        )
+        batches = folder_events(folders)
         following = asyncio.ensure_future(anext(batches))
         try:
             await asyncio.sleep(0)  # it asks the system before it waits for the first time
             begun.set()
             while True:
-                batch = await following
-                yield [(change is Change.added, path) for change, path in batch]
+                yield await following
                 following = asyncio.ensure_future(anext(batches))
         except StopAsyncIteration:
             return
