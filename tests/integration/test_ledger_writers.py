@@ -273,6 +273,31 @@ async def test_a_stored_turn_without_tools_is_three_commits(tmp_path: Path) -> N
         await ledger.close()
 
 
+async def test_a_file_is_read_again_only_after_a_commit_of_any_fleet(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'l.sqlite3'}"
+    first, second = await open_ledger(url), await open_ledger(url)
+    reads = 0
+
+    def count(connection: Connection) -> int:
+        nonlocal reads
+        reads += 1
+        return int(connection.exec_driver_sql("SELECT count(*) FROM threads").scalar_one())
+
+    try:
+        one = await first.database.read_again(count, None)
+        assert (one.value, reads) == (0, 1)
+        assert await first.database.read_again(count, one) is one
+        assert reads == 1
+        for number, ledger in enumerate((first, second), 1):  # its own commits too
+            await ledger.threads.create("jarvis", "me")
+            one = await first.database.read_again(count, one)
+            assert one.value == number
+        assert await first.database.read_again(count, one) is one
+    finally:
+        await first.close()
+        await second.close()
+
+
 async def test_writes_that_wait_together_are_committed_together(tmp_path: Path) -> None:
     database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown", full=True)
     gate = threading.Event()

@@ -6,6 +6,7 @@ for nothing but the database, so no transaction lasts longer than a few statemen
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -35,6 +36,15 @@ _told = ("", -_TELL_EVERY)
 type Work[T] = Callable[[Connection], T]
 
 
+@dataclass(frozen=True, slots=True)
+class Reading[T]:
+    """What was read of a database, and which state of it that was."""
+
+    value: T
+    version: int | None = None
+    """Changes with each commit, by whatever process; None where that cannot be seen without reading."""
+
+
 class Database(Protocol):
     """An open database."""
 
@@ -45,6 +55,13 @@ class Database(Protocol):
 
     async def read[T](self, work: Work[T]) -> T:
         """Run ``work``, which only reads. Raises Fault (TRANSPORT, TIMEOUT)."""
+        ...
+
+    async def read_again[T](self, work: Work[T], before: Reading[T] | None) -> Reading[T]:
+        """Return ``before``, the last reading with ``work``, if nothing was committed since; else read again.
+
+        Raises Fault (TRANSPORT, TIMEOUT).
+        """
         ...
 
     async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:

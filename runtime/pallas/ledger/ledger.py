@@ -19,7 +19,7 @@ from pallas.model.run_values import OF_AGENTS
 from . import claims, lives
 from .claims import Estate
 from .cost_store import CostStore
-from .database import UPGRADE_SECONDS, Database, DatabaseFault, in_detail, insert_new
+from .database import UPGRADE_SECONDS, Database, DatabaseFault, Reading, in_detail, insert_new
 from .ledger_address import Address, address_of
 from .question_store import QuestionStore, forget_questions
 from .replica_store import ReplicaStore, short_id
@@ -120,6 +120,8 @@ class Ledger:
         self.has_others = self.is_beat_late = False
         self.other_releases: tuple[str, ...] = ()
         self._locks = locks
+        self._known: Reading[dict[str, str]] | None = None
+        self._strays: list[str] = []
         self._clock = clock
         self._tending: asyncio.Task[None] | None = None
         self._closed = False
@@ -156,10 +158,15 @@ class Ledger:
             return Estate()
         now = self._clock()
         found = Estate()
-        known = await self.database.read(lambda connection: lives.others(connection, self.life))
+        before = self._known
+        read = lives.others
+        self._known = await self.database.read_again(lambda connection: read(connection, self.life), before)
+        known = self._known.value
         self.has_others = bool(known)
-        strays = await self._locks.strays()
-        others = [*filter(_LIFE.fullmatch, {*known, *strays} - {self.life})]
+        # A lock without a life in the database is of a fleet that ended as it began, and left nothing.
+        if self._known is not before or known or self._strays:
+            self._strays = [each for each in await self._locks.strays() if each != self.life]
+        others = [*filter(_LIFE.fullmatch, {*known, *self._strays} - {self.life})]
         seen = await self._locks.look(others) if others else {}
         ages = (each.beat_age or 0.0 for each in seen.values() if not each.is_dead)
         self.is_beat_late = max(ages, default=0.0) > lives.LATE_SECONDS

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, case, literal, literal_column, select, update
 from pallas import __version__
 from pallas.model import Fault, FaultType, LifeReport
 
-from .database import DEADLINE, Database, Work, insert_new
+from .database import DEADLINE, Database, Reading, Work, insert_new
 from .tables import RUNNING, UNDER_WAY, lives, runs, tasks, waiting
 
 if TYPE_CHECKING:  # it imports the driver of PostgreSQL
@@ -176,6 +176,7 @@ class FileLocks:
         """Write what the fleet reports where it changed, and look who asks it to drain."""
         asked_by = select(lives.c.drain_asked_by).where(lives.c.id == life)
         written, at = LifeReport(), -REPORT_SECONDS
+        asked: Reading[str | None] | None = None
         while True:
             report, now = self._report(), monotonic()
             is_due = now - at >= REPORT_SECONDS or report.state != written.state
@@ -189,8 +190,11 @@ class FileLocks:
                 at = now
             if self._drain is not None:
                 try:
-                    if by := await self._database.read(lambda connection: connection.scalar(asked_by)):
-                        self._drain(by)
+                    asked = await self._database.read_again(
+                        lambda connection: connection.scalar(asked_by), asked
+                    )
+                    if asked.value:
+                        self._drain(asked.value)
                 except Fault as fault:
                     log.debug("it is unknown whether this fleet was asked to drain: %s", fault.message)
             await asyncio.sleep(_LOOK_SECONDS)

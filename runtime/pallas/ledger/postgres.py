@@ -18,6 +18,7 @@ from .database import (
     DEADLINE,
     MAX_WAITING,
     OPEN_SECONDS,
+    Reading,
     Work,
     closed_fault,
     failed,
@@ -86,6 +87,9 @@ class PostgresDatabase:
 
     async def read[T](self, work: Work[T]) -> T:
         return await self._do(work, DEADLINE)
+
+    async def read_again[T](self, work: Work[T], before: Reading[T] | None) -> Reading[T]:
+        return Reading(await self.read(work))
 
     async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
         return await self._do(work, seconds or DEADLINE)

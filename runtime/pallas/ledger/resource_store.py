@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, se
 
 from pallas.model import ResourceKind, refusals
 
-from .database import Database, insert_new
+from .database import Database, Reading, insert_new
 from .kept import FOLDER_ID, ResourceRow, ResourceRows, used_by
 from .message_rows import new_id
 from .tables import agents, llms, meta, projects, secrets
@@ -38,10 +38,15 @@ class ResourceStore:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
+        self._mark: Reading[str] | None = None
 
     async def mark(self) -> str:
-        """A text that is another one after each change of any resource, by any fleet. One statement."""
-        return await self._database.read(_mark)
+        """A text that is another one after each change of any resource, by any fleet.
+
+        One statement, on SQLite none where nothing at all was committed since the last one.
+        """
+        self._mark = await self._database.read_again(_mark, self._mark)
+        return self._mark.value
 
     async def everything(self) -> ResourceRows:
         """All rows at one time, without agents that are neither declared nor made over the API."""

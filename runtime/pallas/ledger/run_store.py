@@ -11,7 +11,7 @@ from pallas.model.codec import decode, encode_fields, loads, visible
 from pallas.safe_text import without_controls
 
 from . import step_store, turn_statements
-from .database import Database, insert_new
+from .database import Database, Reading, insert_new
 from .message_rows import run_record
 from .page_cursor import check_limit, cursor_of, place_of
 from .replica_store import short_id
@@ -70,6 +70,7 @@ class RunStore:
         self._database = database
         self._life = life
         self._clock = clock
+        self._mine: Reading[OwnRuns] | None = None
 
     async def begin(self, run: RunRecord) -> None:
         """Record that a run without a thread begins."""
@@ -183,7 +184,8 @@ class RunStore:
             cancelled = {row.id for row in rows if row.cancel} | set(connection.execute(queued).scalars())
             return OwnRuns(frozenset(row.id for row in rows), frozenset(cancelled))
 
-        return await self._database.read(work)
+        self._mine = await self._database.read_again(work, self._mine)
+        return self._mine.value
 
     async def list(
         self,
