@@ -7,8 +7,9 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from math import ceil
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import uvicorn
@@ -31,8 +32,7 @@ _LOOKED_AT: Final = 32
 # Errors that mean no descriptor is left; seconds until the next attempt.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE: Final = 0.2
-# Seconds between two ticks of a port, and between two checks for its end while it stops.
-_TICK: Final = 1.0
+# Seconds between two checks for the end of a port while it stops.
 _LOOK: Final = 0.01
 START_TIMEOUT: Final = 30.0
 GRACE: Final = 2
@@ -64,6 +64,7 @@ class _Gate:
         self._tls = tls
         self._making: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._wanted = asyncio.Event()  # there may be something to look at
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._accepting = asyncio.create_task(self._accept(), name="accept connections")
@@ -80,6 +81,7 @@ class _Gate:
     def close(self) -> None:
         """Abort the handshakes in progress; once no connection is left, nothing is checked any more."""
         self._closing = True
+        self._wanted.set()
         for task in self._making:
             task.cancel()
 
@@ -160,11 +162,15 @@ class _Gate:
                 ssl_handshake_timeout=self._bounds.head if self._tls else None,
                 ssl_shutdown_timeout=self._bounds.linger if self._tls else None,
             )
+            self._wanted.set()
         except OSError:  # already closed, or no TLS
             sock.close()
 
     async def _look(self) -> None:
         while self._connections or not self._closing:
+            if not self._connections and self._shares is None:  # other processes read how many there are
+                self._wanted.clear()
+                await self._wanted.wait()
             await asyncio.sleep(self._bounds.look)
             if self._shares is not None:
                 self._shares.publish(self._pool.count)
@@ -175,6 +181,28 @@ class _Gate:
                 if why := connection.look(now, self._bounds):
                     self._pool.tell(f"slow {why}")
         self._pool.unwatch(self._connections)
+
+
+class _ServerState(uvicorn.server.ServerState):
+    """The state of a port, with the headers of each answer; the date is made when an answer needs it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._config = config
+        self._second = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        super().__init__()
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """What each answer has, and the date."""
+        if (second := int(time())) != self._second:
+            date = (b"date", formatdate(second, usegmt=True).encode())
+            self._second, self._headers = second, [date, *self._config.encoded_headers]
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, value: list[tuple[bytes, bytes]]) -> None:
+        """Do nothing: uvicorn sets them once a second."""
 
 
 class _Server(uvicorn.Server):
@@ -190,6 +218,7 @@ class _Server(uvicorn.Server):
         shares: ConnectionShares | None = None,
     ) -> None:
         super().__init__(config)
+        self.server_state = _ServerState(config)
         self._shares = shares
         self._own: socket.socket | None = None
         self._pool = pool
@@ -198,7 +227,7 @@ class _Server(uvicorn.Server):
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """End now rather than at the next tick."""
+        """End now."""
         self.should_exit = True
         self._ending.set()
 
@@ -237,11 +266,8 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """Tick once a second, which keeps the date of answers right, until the end."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK):
-                    await self._ending.wait()
+        """Wait for the end. uvicorn's ticks ten times a second."""
+        await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting before the socket is closed: its descriptor may then belong to another file.
