@@ -57,6 +57,11 @@ class OutputLines:
         self._rest = b""
         self._skipping = False
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether there is text of an unfinished line."""
+        return bool(self._rest)
+
     def feed(self, data: bytes) -> Iterator[str]:
         """The lines that ``data`` completes; blank ones are left out."""
         *whole, rest = (self._rest + data).split(b"\n")
@@ -116,6 +121,7 @@ class Guard:
         self._lock = Lock()
         self._restored = False
         self._stop = Event()
+        self._woken, self._wake = os.pipe()
         self._queue: Queue[tuple[Source, str] | None] = Queue(_QUEUE)
         self._overflow: dict[Source, int] = {"stdout": 0, "stderr": 0}
         _flush(self.stdout, self.stderr)
@@ -163,6 +169,7 @@ class Guard:
             os.close(saved)
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = self._originals  # type: ignore[misc]
         self._stop.set()
+        os.close(self._wake)
         for thread in self._threads:
             thread.join(_JOIN)
         logging.raiseExceptions = self._raise_exceptions
@@ -199,10 +206,14 @@ class Guard:
         with selectors.DefaultSelector() as selector:
             for read, source in readers.items():
                 selector.register(read, selectors.EVENT_READ, source)
+            selector.register(self._woken, selectors.EVENT_READ)  # it reads its end when told to stop
             while True:
                 last = self._stop.is_set()
                 idle = True
-                for key, _ in selector.select(0 if last else _IDLE):
+                pause = _IDLE if any(part.has_rest for part in lines.values()) else None
+                for key, _ in selector.select(0 if last else pause):
+                    if key.fd == self._woken:
+                        continue
                     if data := _read(key.fd):
                         self._offer(key.data, lines[key.data].feed(data))
                         idle = False
@@ -213,7 +224,7 @@ class Guard:
                         self._offer(source, part.flush())
                     if last:
                         break
-        for read in readers:
+        for read in (*readers, self._woken):
             os.close(read)
         with contextlib.suppress(Full):
             self._queue.put(None, timeout=_JOIN)
@@ -231,8 +242,9 @@ class Guard:
         reported: dict[Source, int] = dict.fromkeys(_FDS, 0)
         next_tell = monotonic() + _TELL
         while True:
+            untold = any(left_out[each] + self._overflow[each] > reported[each] for each in _FDS)
             with contextlib.suppress(Empty):
-                item = self._queue.get(timeout=_TELL)
+                item = self._queue.get(timeout=_TELL if untold else None)
                 if item is None:
                     self._report(left_out, reported)
                     return
