@@ -54,6 +54,7 @@ HOOKS: Final = (
     log_seam.HOOK,
     log_seam.DRAINED,
     log_seam.EVENTS,
+    log_seam.WAITING,
     *mcp_seam.HOOKS,
     *stdio_seam.HOOKS,
     replay_seam.KEYS,

@@ -8,7 +8,9 @@ that knows neither agent nor run, so it notes both, and the exception that the c
 failures that our own code has logged or reports to its caller.
 
 All agents share one queue of log events, and each agent that ends stops it. ``DRAINED`` empties it first:
-when several agents end at once, the second would end the task that the first waits for, for seconds.
+when several agents end at once, the second would end the task that the first waits for, for seconds. The
+task that reads it looks ten times a second whether it was stopped, although it is cancelled then too;
+``WAITING`` lets it wait.
 """
 
 import asyncio
@@ -59,6 +61,14 @@ def _drained(wait: Callable[..., Any]) -> Callable[..., Any]:
         await wait(self, same_loop_task)
 
     return _drain_queue_before_stop
+
+
+def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def _next_event(self: Any) -> Any:
+        queue = self._queue
+        return await (original(self) if queue is None else queue.get())
+
+    return _next_event
 
 
 @contextmanager
@@ -149,3 +159,4 @@ EVENTS: Final = Hook(
 DRAINED: Final = Hook(
     "log-drained", AsyncEventBus, "_drain_queue_before_stop", ("self", "same_loop_task"), _drained
 )
+WAITING: Final = Hook("log-waiting", AsyncEventBus, "_next_event", ("self",), _waiting)
