@@ -1,7 +1,7 @@
 """The one clock of the workbench: what the fleet said and how it is, ten times a second while it changes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, Attachment, Event, FleetPort, FleetSnapshot, FleetState
@@ -11,7 +11,11 @@ from .frame import FleetFrame
 PERIOD: Final = 0.1
 """Seconds between two ticks."""
 IDLE: Final = 1.0
-"""Seconds after which a frame is made although nothing happened, and between two ticks at rest."""
+"""Seconds between two ticks at rest, and after which a frame is made although nothing happened."""
+LATELY: Final = 10.0
+"""Seconds after the last change in which what is shown may still depend on the time."""
+STILL: Final = 5.0
+"""The same as ``IDLE`` after that, unless something counts time."""
 QUIET: Final = 10
 """Ticks without a change after which the clock is at rest."""
 BATCH: Final = 1_000
@@ -36,7 +40,8 @@ class UiClock:
     gives what is new of the runs of other replicas.
 
     The clock is at rest once nothing has changed for a while and nothing is on its way. Then a tick each
-    ``IDLE`` seconds is enough until it calls ``wake``, on any thread: the fleet has said something.
+    ``IDLE`` seconds is enough until it calls ``wake``, on any thread: the fleet has said something. What
+    changed is in the frame of that tick; without a change there is a frame each ``STILL`` seconds.
     """
 
     def __init__(
@@ -55,7 +60,7 @@ class UiClock:
         self.counts = Counts()
         self._seq = 0
         self._last: tuple[FleetSnapshot, Attachment | None] | None = None
-        self._sent = float("-inf")
+        self._sent = self._changed_at = float("-inf")
         self._wake = wake
         self._quiet = 0
         self.at_rest = False
@@ -88,17 +93,27 @@ class UiClock:
             bool(batch.events)
             or bool(batch.dropped)
             or bool(elsewhere)
-            or (snapshot, attachment) != self._last
+            or attached is not self._last_attached
+            or _differ((snapshot, attachment), self._last)
         )
-        changed = changed or attached is not self._last_attached
+        if not changed and self._last is not None:
+            snapshot, attachment = self._last  # panes compare it with the one before
         moves = changed or _moving(snapshot)
         self._rest(moves)
+        if moves:
+            self._changed_at = now
         # A tick at rest may come a little early.
-        if not moves and 0 <= now - self._sent < IDLE - PERIOD:
+        elif 0 <= now - self._sent < self._pause(snapshot, now) - PERIOD:
             return None
         self._last, self._last_attached, self._sent = (snapshot, attachment), attached, now
         self.counts.frames += 1
         return FleetFrame(snapshot, batch.events, now, batch.dropped, attached, attachment, elsewhere)
+
+    def _pause(self, snapshot: FleetSnapshot, now: float) -> float:
+        """Seconds between two frames in which nothing changed."""
+        is_late = 0 <= now - self._changed_at < LATELY
+        due = *(each.restart_at for each in snapshot.agents), *(each.restart_at for each in snapshot.servers)
+        return IDLE if is_late or any(due) else STILL
 
     def _rest(self, moves: bool) -> None:
         self._quiet = 0 if moves else self._quiet + 1
@@ -106,6 +121,21 @@ class UiClock:
         # An event since the read found a clock that was not at rest yet, and woke nothing.
         if self.at_rest and self._fleet.since(self._seq, 1).events:
             self.at_rest = False
+
+
+type _Picture = tuple[FleetSnapshot, Attachment | None]
+
+
+def _differ(now: _Picture, before: _Picture | None) -> bool:
+    """Whether more changed than the times at which agents were found as they were."""
+    if before is None or now == before:
+        return before is None
+    return now[1] != before[1] or _unchecked(now[0]) != _unchecked(before[0])
+
+
+def _unchecked(snapshot: FleetSnapshot) -> FleetSnapshot:
+    agents = (replace(each, health=replace(each.health, checked_at=0.0)) for each in snapshot.agents)
+    return replace(snapshot, agents=tuple(agents))
 
 
 def _moving(snapshot: FleetSnapshot) -> bool:

@@ -33,7 +33,7 @@ class CountedFleet(FakeFleet):
 
 
 async def test_a_fleet_at_rest_is_looked_at_once_for_each_frame_of_the_idle_screen() -> None:
-    fleet, seconds = CountedFleet(), count()
+    fleet, seconds = CountedFleet(), count(step=10)
     app = workbench(fleet, clock=lambda: float(next(seconds)))  # each look is old enough for a frame
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: app.is_at_rest, pilot)
@@ -70,7 +70,7 @@ async def test_the_cursor_of_an_idle_workbench_stays_and_a_key_has_it_blink_agai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cursor_rest, "AFTER", 0.2)
-    seconds = count()
+    seconds = count(step=10)
     app = workbench(clock=lambda: float(next(seconds)))
     async with app.run_test(size=WIDE) as pilot:
         prompt = await until(lambda: app.screen.query_one("#prompt", Input), pilot)

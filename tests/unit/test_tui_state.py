@@ -43,7 +43,7 @@ from pallas_tui.text import (
     width_of,
     wrapped,
 )
-from pallas_tui.ui_clock import BATCH, IDLE, UiClock
+from pallas_tui.ui_clock import BATCH, IDLE, LATELY, QUIET, STILL, UiClock
 from pallas_tui.widgets.agents.agent_summary import Now, details
 from pallas_tui.widgets.agents.agent_view import tree_line
 from pallas_tui.widgets.feed.feed_view import RunOutline, feed_line
@@ -286,6 +286,46 @@ def test_every_event_comes_once_and_in_order_and_an_idle_fleet_is_told_once_a_se
     third = pump.read()
     assert third is not None
     assert (third.events, third.now) == ((), now)
+
+
+def test_a_fleet_in_which_nothing_changes_is_told_every_five_seconds_after_a_while() -> None:
+    fleet, now = FakeFleet(), NOON
+    pump = UiClock(fleet, lambda: now)
+
+    def frames(seconds: int) -> int:
+        nonlocal now
+        made = 0
+        for _ in range(seconds):
+            now += IDLE
+            made += pump.read() is not None
+        return made
+
+    assert pump.read() is not None
+    assert frames(int(LATELY)) == LATELY - 1
+    assert frames(60) == 60 / STILL
+    fleet.change("vision", state=AgentState.BACKOFF, restart_at=now + 60)
+    assert frames(60) == 60  # the seconds until then are shown
+
+
+def test_that_health_was_looked_at_is_no_change() -> None:
+    fleet, now = FakeFleet(), NOON
+    pump = UiClock(fleet, lambda: now)
+    first = pump.read()
+    health = next(each.health for each in fleet.current.agents if each.name == "vision")
+    for second in range(QUIET + 1):
+        fleet.change("vision", health=replace(health, checked_at=NOON + second))
+        assert pump.read() is None
+    assert pump.at_rest
+    now += STILL
+    frame = pump.read()
+    assert first is not None
+    assert frame is not None
+    assert frame.snapshot is first.snapshot
+    fleet.change("vision", health=replace(health, status=HealthStatus.ERROR))
+    now += IDLE
+    frame = pump.read()
+    assert frame is not None
+    assert frame.snapshot == fleet.current
 
 
 def test_a_run_in_flight_keeps_the_time_moving() -> None:
