@@ -364,6 +364,29 @@ async def test_pieces_that_have_arrived_leave_time_for_other_tasks(monkeypatch: 
     assert seen == sorted(set(seen))
 
 
+async def test_tasks_that_were_given_text_run_twice_before_the_answer_ends() -> None:
+    async with serving(response(events([piece("a"), piece("b")]))) as server:
+        client = client_of(server.url)
+        stream = await client.chat.completions.create(model="m", messages=[], stream=True)
+        while not stream._ready:  # from here on the whole answer is there
+            await stream._read()
+        given, turns = asyncio.Event(), 0
+
+        async def send() -> None:
+            nonlocal turns
+            await given.wait()
+            turns += 1
+            await asyncio.sleep(0)  # in the next turn its socket has been written to
+            turns += 1
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0)
+        async for _ in stream:
+            given.set()
+        assert turns == 2
+        await sending
+
+
 async def test_pieces_that_have_arrived_need_no_timer_each(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = 0
     wait_for: Callable[..., Any] = asyncio.wait_for

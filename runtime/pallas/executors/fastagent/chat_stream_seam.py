@@ -197,6 +197,7 @@ class ChatStream:
             if not self._is_over:
                 await self._read()
             elif self._is_open:
+                await _let_others_send()
                 await self.aclose()
                 self._ready.extend(self._answer.last(self._lines))
             else:
@@ -286,6 +287,15 @@ class ChatStream:
     def _note_end(self) -> None:
         if self._record is not None:
             self._record.end()
+
+
+async def _let_others_send() -> None:
+    """Let tasks that were given text send it: the end of an answer is worked on for a millisecond or more.
+
+    They run in the first turn of the loop, at whose end uvloop writes to their sockets.
+    """
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 def chunk_of(data: Any) -> Any:
