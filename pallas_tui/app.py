@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from time import time
-from typing import Any, ClassVar, Final, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO
 
 from textual import events, on
 from textual.binding import Binding, BindingType
@@ -24,7 +24,6 @@ from pallas.model import FleetState, RunningFleet, TokenScope
 from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
 from .chat.tab_store import SavedTabs
-from .diagnostics import Section, as_text, paths, process, terminal, versions
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import PaletteProvider
@@ -50,6 +49,9 @@ from .widgets.filter_line import late_letter
 from .widgets.list_pane import ShowText
 from .widgets.pane import Pane
 from .widgets.start_failure import Failure
+
+if TYPE_CHECKING:
+    from .diagnostics import Section
 
 __all__ = ["Workbench"]
 
@@ -286,10 +288,14 @@ class Workbench(FleetScreens, Look, Notices):
 
     def facts(self) -> str:
         """Versions, terminal, paths, limits and counts, as text without secrets."""
+        from .diagnostics import as_text
+
         return as_text(self._sections())
 
-    def _sections(self) -> tuple[Section, ...]:
+    def _sections(self) -> "tuple[Section, ...]":
         """What a report says, taken now. It has no secret: no token, no message, no value of a variable."""
+        from .diagnostics import paths, process, terminal, versions
+
         size, colors = self.size, str(self.console.color_system or "none")
         return (
             versions(),

@@ -19,8 +19,6 @@ from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 STREAM_LIMIT: Final = 1_000_000
 STATUS_LIMIT: Final = 300
 REASONING_LIMIT: Final = 100_000
-QUIET_AFTER: Final = 10.0
-"""Seconds without text after which the status line says so."""
 
 _keys: Final = counter(1)
 

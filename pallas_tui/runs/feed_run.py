@@ -27,13 +27,14 @@ from pallas.model import (
 )
 from pallas.safe_text import one_line
 
-from ..chat.chat_entry import QUIET_AFTER
 from ..records.question_text import answer_word, person, subject_of
 from ..text import count
 from .event_text import backend_text, compacted_text, refused_text, retry_text, routed_text, todo_text
 from .run_requests import DownstreamRequests
 from .step_text import name_of, title_of, went_wrong
 
+QUIET_AFTER: Final = 10.0
+"""Seconds without text after which a run that writes is shown as quiet."""
 EARLIER: Final = "earlier"
 """The word on the line of a run from before the fleet was started."""
 MAX_NESTING: Final = 20

@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from textual import events, on
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
 
 from ..text import Glyphs
 from ..widgets.drag_edges import Dragged
 from ..widgets.line_view import LineView
 from ..widgets.pane import Pane, PaneUsed
 from ..widgets.start_failure import Failure
+from ..widgets.text_widget import takes_text
 from ..widgets.title_bar import TitleBar
 from .screen_layout import COLUMNS, TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
+
+if TYPE_CHECKING:  # it is imported after the first paint
+    from textual.widgets import TextArea
 
 _RAIL: Final = (24, 60)
 _RAIL_AT_FIRST: Final = 32
@@ -124,8 +127,7 @@ class Places(Screen[None]):
                 widget.action_move_to(index)
         self._remember(tuple(jumps))
 
-    @on(TextArea.Changed)
-    def _on_written(self, event: TextArea.Changed) -> None:
+    def on_text_area_changed(self, event: "TextArea.Changed") -> None:
         """Forget the way back: who writes stays."""
         if self._jumps and event.text_area.has_focus and event.text_area.text:
             self._remember(())
@@ -390,7 +392,7 @@ class Places(Screen[None]):
     @property
     def can_go_back(self) -> bool:
         """Whether ``back`` would do anything."""
-        return self._came or self._zoomed or self._drawer or isinstance(self.focused, Input | TextArea)
+        return self._came or self._zoomed or self._drawer or takes_text(self.focused)
 
     @property
     def _came(self) -> bool:
@@ -398,7 +400,7 @@ class Places(Screen[None]):
 
     def back(self) -> None:
         """One step back: from a jump, out of a line of text, the drawer, or the zoom. Never further."""
-        if isinstance(self.focused, Input | TextArea) and not self._came:
+        if takes_text(self.focused) and not self._came:
             self._leave_text()
         elif self._drawer:
             self._toggle_drawer()

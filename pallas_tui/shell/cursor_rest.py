@@ -1,10 +1,14 @@
 """The cursor of a line of text, which blinks only while someone works."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from textual.app import App
 from textual.events import Event, InputEvent
-from textual.widgets import Input, TextArea
+
+from ..widgets.text_widget import takes_text
+
+if TYPE_CHECKING:  # it is imported after the first paint
+    from textual.widgets import Input, TextArea
 
 AFTER: Final = 10.0
 """Seconds without a key or the mouse after which the cursor stays: each blink draws its whole line again."""
@@ -41,6 +45,6 @@ class CursorRest:
     def _look(self) -> None:
         used, self._is_used = self._is_used, False
         focused = self._app.focused
-        if not used and isinstance(focused, Input | TextArea) and focused.cursor_blink:
+        if not used and takes_text(focused) and focused.cursor_blink:
             self._resting = focused
             focused.cursor_blink = False

@@ -7,6 +7,8 @@ from functools import lru_cache
 from operator import is_
 from typing import Any, Final
 
+from .late_pattern import late_pattern
+
 _SHORT_FORMS: Final = {"\x1b": "␛", "\x7f": "␡"}
 
 _UNSEEN_CATEGORIES: Final = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -44,7 +46,7 @@ _IDEOGRAPH: Final = (
 )
 # A joiner between two pictures, and one selector after a character that has several forms, are parts of what
 # is seen.
-_SEEN_PARTS: Final = re.compile(
+_SEEN_PARTS: Final = late_pattern(
     f"(?:(?<={_PICTURE})|(?<={_PICTURE}\ufe0f)){_JOINER}(?={_PICTURE})"
     f"|(?:(?<={_STYLED})[\ufe0e\ufe0f]|(?<={_IDEOGRAPH})[\U000e0100-\U000e01ef])(?![{_SELECTORS}])"
     "|(?<=[0-9#*])\ufe0f(?=\u20e3)"

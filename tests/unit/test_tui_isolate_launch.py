@@ -367,7 +367,11 @@ def test_nothing_heavy_is_loaded_before_the_first_paint() -> None:
             pass
 
         def make_chat():  # the first thing after that paint
-            slow = {"yaml", "pydantic", "typer", "pallas.config", "textual.widgets._markdown", "PIL"}
+            slow = {
+                "yaml", "pydantic", "typer", "pallas.config", "textual.widgets._markdown", "PIL",
+                "textual.widgets._text_area", "pallas_tui.chat.chat_entry", "pallas_tui.pictures.images",
+                "pallas_tui.diagnostics", "importlib.metadata",
+            }
             seen.append(sorted(set(sys.modules) & slow))
             return chat.make()
 

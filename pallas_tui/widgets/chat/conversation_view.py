@@ -16,11 +16,11 @@ from textual.worker import Worker
 from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot, Fault, FaultType
 
-from ...chat.chat_entry import QUIET_AFTER
 from ...chat.chat_readiness import PASSING, ChatReadiness, readiness_of, welcome, why_no_images
 from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
+from ...runs.feed_run import QUIET_AFTER
 from ...state import Tone
 from .chat_desk import ChatDesk
 from .command_host import Slash, ViewHost

@@ -15,6 +15,8 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote_plus
 
+from pallas.late_pattern import late_pattern
+
 MASK: Final = "[redacted]"
 MIN_LENGTH: Final = 6
 MAX_SECRETS: Final = 4_096
@@ -31,7 +33,7 @@ _NAME: Final = (
 )
 # Every name that the pattern above matches contains one of these.
 _IN_NAMES: Final = ("key", "secret", "passw", "passphrase", "credential", "token", "authorization", "cookie")
-_SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
+_SENSITIVE: Final = late_pattern(_NAME + r"\Z", re.IGNORECASE)
 # Variables and headers have more names: `STRIPE_KEY`, `X-Signature`. In JSON such a word may mean anything.
 _LAST_WORD: Final = (
     r"_(?:(?<!PRIMARY_)(?<!FOREIGN_)(?<!PUBLIC_)(?<!UNIQUE_)(?<!INDEX_)(?<!SORT_)(?<!CACHE_)(?<!PARTITION_)"
@@ -43,17 +45,17 @@ _QUALIFIERS: Final = (
     r"(?:_?(?:\d{1,4}|B64|BACKUP|BASE64|CURRENT|DEV(?:ELOPMENT)?|HEX|LIVE|MAIN|NEW|OLD|PREVIOUS|PRIMARY"
     r"|PROD(?:UCTION)?|SANDBOX|SECONDARY|STAG(?:E|ING)|TEST(?:ING)?|VALUE)){0,3}"
 )
-_VARIABLE_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]*|[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+")
-_SENSITIVE_VARIABLE: Final = re.compile(
+_VARIABLE_NAME: Final = late_pattern(r"[A-Z][A-Z0-9_]*|[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+")
+_SENSITIVE_VARIABLE: Final = late_pattern(
     rf"(?:(?i:{_NAME})|\A_(?:CREDS|DSN|JWT|PAT|SSHPASS)|(?<!\A){_LAST_WORD}){_QUALIFIERS}\Z"
 )
 # Names in the query of a URL that are no secret elsewhere.
 _IN_QUERIES: Final = frozenset(
     {"auth", "code", "dsn", "jwt", "key", "pass", "pwd", "sas", "sig", "signature"}
 )
-_QUERY: Final = re.compile(r"(?P<head>[?&;#](?P<name>[^=&;#?\s]{1,100})=)(?P<value>[^&;#\s]+)")
+_QUERY: Final = late_pattern(r"(?P<head>[?&;#](?P<name>[^=&;#?\s]{1,100})=)(?P<value>[^&;#\s]+)")
 # The rest of a `${secret:` reference, which names a secret and holds none.
-_REFERRED: Final = re.compile(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
+_REFERRED: Final = late_pattern(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
 
 # Words that follow "bearer" or "token:" in a sentence and are no credential.
 # fmt: off
@@ -69,36 +71,36 @@ _VALUELESS: Final = frozenset({"none", "null", "true", "false"})
 # Bounds keep every pattern linear: a log line must not become a way to stop the loop.
 _QUOTED_VALUE: Final = r'"(?:[^"\\]|\\.){0,8192}"' + r"|'(?:[^'\\]|\\.){0,8192}'"
 _ESCAPED_VALUE: Final = r"""\\+["'].{0,8192}?\\+["']"""
-_FIELD: Final = re.compile(
+_FIELD: Final = late_pattern(
     rf"""(?P<name>{_NAME})(?P<sep>\\*["']\s*[:=,]\s*(?:b(?=["']))?)"""
     rf"""(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s,\]\[{{}}()]+)""",
     re.IGNORECASE | re.DOTALL,
 )
-_PAIR: Final = re.compile(
+_PAIR: Final = late_pattern(
     rf"""(?P<name>{_NAME})(?P<sep>\s?[:=]\s*(?:b(?=["']))?)"""
     rf"(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s&]+)",
     re.IGNORECASE | re.DOTALL,
 )
 # `STRIPE_KEY=abc` and `"STRIPE_KEY": "abc"`; a colon without a quote is that of a sentence.
-_VARIABLE: Final = re.compile(
+_VARIABLE: Final = late_pattern(
     rf"""(?P<name>{_LAST_WORD}{_QUALIFIERS})(?P<sep>(?P<shell>=)|\\*["']\s*[:=]\s*(?:b(?=["']))?)"""
     rf"""(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|(?(shell)[^\s&]+|[^\s,\]\[{{}}()]+))""",
     re.DOTALL,
 )
-_HEADER_LINE: Final = re.compile(
+_HEADER_LINE: Final = late_pattern(
     r"(?P<head>(?:authorization|cookie)\s?[:=]\s*)"
     r"(?P<value>(?:bearer|basic|token|apikey|negotiate)\s+[^\s\"']+|[^\r\n\"'\\]+)",
     re.IGNORECASE,
 )
-_BEARER: Final = re.compile(r"(?P<head>\bbearer(?:\s+|%20|\+))(?P<value>[\w.~+/=-]{6,})", re.IGNORECASE)
-_BASIC: Final = re.compile(r"(?P<head>\bbasic\s+)(?P<value>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE)
+_BEARER: Final = late_pattern(r"(?P<head>\bbearer(?:\s+|%20|\+))(?P<value>[\w.~+/=-]{6,})", re.IGNORECASE)
+_BASIC: Final = late_pattern(r"(?P<head>\bbasic\s+)(?P<value>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE)
 # A whole session id gives access to the session: only enough is left to tell two apart.
-_SESSION: Final = re.compile(
+_SESSION: Final = late_pattern(
     r"(?P<head>\bsession(?:[ _-]?id)?\W{1,4}[0-9a-f]{8})[0-9a-f]{24}\b", re.IGNORECASE
 )
-_HANDLE: Final = re.compile(r"(?P<head>\bconv-[\w-]{3})[\w-]{21}(?![\w-])")
-_USERINFO: Final = re.compile(r"://[^/\s?#\"'<>\\]{1,512}@")
-_SHAPES: Final = re.compile(
+_HANDLE: Final = late_pattern(r"(?P<head>\bconv-[\w-]{3})[\w-]{21}(?![\w-])")
+_USERINFO: Final = late_pattern(r"://[^/\s?#\"'<>\\]{1,512}@")
+_SHAPES: Final = late_pattern(
     r"(?<![A-Za-z0-9])(?:"
     r"sk-[\w-]{8,}|[rsp]k_(?:live|test)_\w{8,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|xox[abeoprs]-[\w-]{8,}|hf_\w{16,}|gsk_\w{16,}|xai-[\w-]{16,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
@@ -117,7 +119,7 @@ _IN_SHAPES: Final = (
 )
 # fmt: on
 # Where a string ends, as JSON, as a Python text, or cut with a note of what is left out.
-_END: Final = re.compile(r"""\Z|\\*["']|\s*…|\s*\[\d+ more characters\]""")
+_END: Final = late_pattern(r"""\Z|\\*["']|\s*…|\s*\[\d+ more characters\]""")
 
 
 @dataclass(frozen=True, slots=True)
