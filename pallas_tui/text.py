@@ -142,7 +142,7 @@ def wrapped(text: str, width: int) -> list[str]:
     width = max(width, _LEAST)
     for line in text.split("\n"):
         line = line.expandtabs().rstrip()
-        lines += [line[start:end] for start, end in _rows(line, width, width)] or [""]
+        lines += [line[start:end] for start, end in row_spans(line, width, width)] or [""]
     return lines
 
 
@@ -152,7 +152,7 @@ def wrapped_line(line: Line, width: int, indent: int = 0) -> list[Line]:
         return [line]
     indent = max(0, min(indent, width // 2))
     rows: list[Line] = []
-    for start, end in _rows("".join(text for text, _ in line), width, width - indent):
+    for start, end in row_spans("".join(text for text, _ in line), width, width - indent):
         row: list[Part] = [(" " * indent, "")] if rows and indent else []
         at = 0
         for text, style in line:
@@ -163,7 +163,7 @@ def wrapped_line(line: Line, width: int, indent: int = 0) -> list[Line]:
     return rows or [()]
 
 
-def _rows(text: str, first: int, others: int) -> Iterator[tuple[int, int]]:
+def row_spans(text: str, first: int, others: int) -> Iterator[tuple[int, int]]:
     """Where the rows of a line begin and end, with so many cells in the first row and in the others.
 
     A word is broken only if no row has room for it. Blanks at a break are left out.
