@@ -50,7 +50,7 @@ class ChatEntry:
     the fault. Tokens and ``cost`` are None where they are not known; ``fault``, ``run_id`` and ``trace_id``
     are empty then. ``places`` says where in the text the calls of the ``tree`` stand. ``reasoning`` is what
     the agent's model shows of it. ``lost`` is the idempotency key of a question whose run was not found
-    again. ``widgets`` is about how many the message is on the screen.
+    again.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -75,7 +75,6 @@ class ChatEntry:
     run_id: str = ""
     trace_id: str = ""
     lost: str = ""
-    widgets: int = 0
 
     def place_calls(self, causes: Sequence[int]) -> None:
         """Place the calls of the agent itself again, each given by the number of the step that caused it.

@@ -14,7 +14,6 @@ from pallas.safe_text import one_line
 from ..chat_client import LOOKED_FOR, AgentReply
 from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
 from .answer_parts import moved
-from .answer_weight import widgets_of
 from .call_tree import State, Tree
 from .chat_entry import (
     REASONING_LIMIT,
@@ -45,10 +44,6 @@ __all__ = [
 
 KEEP: Final = 200
 """Messages of one conversation that stay on the screen."""
-KEEP_WIDGETS: Final = 4_000
-"""About how many widgets they may be; the newest two stay whatever they are."""
-MOST_WIDGETS: Final = 12_000
-"""Widgets from which on no older messages return."""
 REMEMBER: Final = 2_000
 """Messages beyond those that are kept for exports and branches."""
 OLDER: Final = 30
@@ -131,8 +126,6 @@ class ChatConversation:
     @property
     def more_above(self) -> bool:
         """Whether there are older messages that ``read_older`` returns."""
-        if sum(entry.widgets for entry in self.entries) >= MOST_WIDGETS:
-            return False
         unread = self.stored is not None and not self.stored.complete
         return bool(self._older) or (unread and len(self.entries) < REMEMBER)
 
@@ -149,8 +142,6 @@ class ChatConversation:
             if stored is not self.stored:  # cleared during the read
                 return False
             # New messages pushed older ones away during the read: these are older still.
-            for entry in found:
-                entry.widgets = widgets_of(entry.text)
             place = self._older or self.entries
             place[:0] = found
             self._shed()
@@ -386,24 +377,13 @@ class ChatConversation:
     def add(self, entry: ChatEntry) -> None:
         """Append an entry; the oldest go when there are too many."""
         self.entries.append(entry)
-        entry.widgets = widgets_of(entry.text)
-        if (extra := self._extra()) > 0:
+        if (extra := len(self.entries) - KEEP) > 0:
             self._older += self.entries[:extra]
             del self.entries[:extra]
             del self._older[: max(0, len(self._older) - REMEMBER)]
             self.pruned += extra
         if entry.attachments:
             self._shed()
-
-    def _extra(self) -> int:
-        """Return how many of the oldest messages are more than the screen takes."""
-        room = KEEP_WIDGETS
-        extra = max(0, len(self.entries) - KEEP)
-        for index in range(len(self.entries) - 1, extra - 1, -1):
-            room -= self.entries[index].widgets
-            if room < 0 and index < len(self.entries) - 2:
-                return index + 1
-        return extra
 
     def _shed(self) -> None:
         """Drop the data of the oldest pictures beyond the limit; their names stay."""

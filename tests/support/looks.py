@@ -171,9 +171,9 @@ def pictures(
 ) -> Iterator[Pictures]:
     """Pictures of this test; update them with ``pytest tests/snapshot --snapshot-update``.
 
-    A conversation paints each change at once. Otherwise it pauses for up to two seconds between two paints.
+    A conversation paints each change at once.
     """
-    monkeypatch.setattr(conversation_view, "MAX_PAUSE", 0.0)
+    monkeypatch.setattr(conversation_view, "PAINT_EVERY", 0.0)
     yield Pictures(snapshot, request.node)
 
 

@@ -24,9 +24,9 @@ from ...targets import Reveal, RunTarget, opener_of
 from ..dialogs.line_dialog import LineScreen
 from ..list_pane import ShowText
 from .agent_chooser import ChooserScreen
+from .answer_lines import AnswerLines
 from .chat_desk import ChatDesk
 from .chat_dialogs import ConfirmScreen, PromptsScreen, SideScreen
-from .chat_markdown import AnswerMarkdown
 from .conversation_view import ConversationView
 from .message_parts import PartsPane
 from .queued_messages import QueuedMessages
@@ -379,8 +379,8 @@ class ChatActions(PartsPane):
             text = await result(fleet, run_id, event.tree, event.node, now)
             self.app.notify(await copy(self.app, text), markup=False)
 
-    @on(AnswerMarkdown.LinkTaken)
-    async def _on_link(self, event: AnswerMarkdown.LinkTaken) -> None:
+    @on(AnswerLines.LinkTaken)
+    async def _on_link(self, event: AnswerLines.LinkTaken) -> None:
         # Never opened from here: an agent's text decides where a link leads, the user whether to open it.
         event.stop()
         note = await copy(self.app, event.href)

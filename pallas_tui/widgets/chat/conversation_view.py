@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import perf_counter
 from typing import Final
 
 from textual import events, on
@@ -35,19 +34,19 @@ from .queued_messages import QueuedMessages
 from .thread_reader import Reading
 from .transcript import Transcript
 
-PAINT_EVERY: Final = 0.1
-"""Least seconds between two paints, however fast the text streams."""
-MAX_PAUSE: Final = 2.0
-"""Most seconds: after a busy moment the conversation must soon be shown again."""
+PAINT_EVERY: Final = 0.2
+"""Seconds between two paints, however fast the text streams."""
 
 SURE_WITHIN: Final = 3.0
 
 
 class Painter:
-    """Calls ``paint`` once after any number of ``touch``; never while ``seen`` is false."""
+    """Calls ``changed`` once after any number of ``touch``, and ``paint`` if it is ``seen``."""
 
-    def __init__(self, paint: Callable[[], Awaitable[None]], seen: Callable[[], bool]) -> None:
-        self._paint, self._seen = paint, seen
+    def __init__(
+        self, paint: Callable[[], Awaitable[None]], seen: Callable[[], bool], changed: Callable[[], object]
+    ) -> None:
+        self._paint, self._seen, self._changed = paint, seen, changed
         self._dirty = asyncio.Event()
 
     def touch(self) -> None:
@@ -59,14 +58,13 @@ class Painter:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
-            started = perf_counter()
+            self._changed()
             if self._seen():
                 try:
                     await self._paint()
                 except MountError:  # the screen is gone in the middle of it
                     return
-            # The longer a paint takes, the longer the pause: the keys get most of the time.
-            await asyncio.sleep(min(MAX_PAUSE, max(PAINT_EVERY, 4 * (perf_counter() - started))))
+            await asyncio.sleep(PAINT_EVERY)
 
 
 class ConversationView(Reading):
@@ -115,7 +113,7 @@ class ConversationView(Reading):
         self._agent: AgentSnapshot | None = None
         self.known: tuple[AgentSnapshot, ...] = ()
         self._worker: Worker[None] | None = None
-        self._painter = Painter(self._paint, self._is_seen)
+        self._painter = Painter(self._paint, self._is_seen, self._tell_changed)
         self._active = self._column = False
         self._sure: Timer | None = None
         self._hint = ""
@@ -220,6 +218,8 @@ class ConversationView(Reading):
     def touch(self) -> None:
         """Note that the model changed."""
         self._painter.touch()
+
+    def _tell_changed(self) -> None:
         self.post_message(self.Changed())
 
     def focus_prompt(self) -> None:

@@ -1,26 +1,21 @@
 """Find within a conversation: the line in which one types, and the match that is in view."""
 
 import re
-from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
 from ...actions import bindings
 from ...chat.conversation import ChatConversation
-from .message_view import MessageView
-from .reasoning_view import ReasoningView
+from .answer_lines import AnswerLines
 from .transcript import Transcript
 
 MAX_MATCHES: Final = 1_000
-_STYLES: Final = ("underline", "bold reverse")
-"""Of a match in the same message, and of the one that is selected."""
 
 
 class Match(NamedTuple):
@@ -51,7 +46,7 @@ class FindLine(Horizontal):
         self._count = Static(markup=False)
         self._matches: list[Match] = []
         self._at = 0
-        self._marked: list[tuple[Static, Content]] = []
+        self._marked: list[AnswerLines] = []
         self.display = False
 
     def compose(self) -> ComposeResult:
@@ -119,29 +114,16 @@ class FindLine(Horizontal):
     def _mark(self, key: int, number: int) -> None:
         view = self._transcript.point_at(key)
         pattern = re.compile(re.escape(self._input.value), re.IGNORECASE)
-        found = [(leaf, m) for leaf in _leaves(view) for m in pattern.finditer(str(leaf.visual))]
-        if view is None or not found:  # what is found may be a part of the source that is not drawn
-            return
-        wanted = found[min(number, len(found) - 1)]
-        for leaf in dict.fromkeys(leaf for leaf, _ in found):
-            original = leaf.visual
-            assert isinstance(original, Content)
-            content = original
-            for each, match in found:
-                if each is leaf:
-                    content = content.stylize(_STYLES[match is wanted[1]], *match.span())
-            self._marked.append((leaf, original))
-            leaf.update(content, layout=False)
-        leaf, match = wanted
-        self._transcript.show_line(leaf, match.start() / max(1, len(str(leaf.visual))))
+        self._marked = view.texts if view is not None else []
+        found = [(text, match) for text in self._marked for match in text.find(pattern)]
+        # What is found may be a part of the source that is not drawn.
+        wanted = found[min(number, len(found) - 1)] if found else None
+        for text in self._marked:
+            text.mark(pattern, wanted[1] if wanted is not None and wanted[0] is text else None)
+        if wanted is not None:
+            self._transcript.show_row(wanted[0], wanted[0].row_of(wanted[1]))
 
     def _unmark(self) -> None:
-        for leaf, content in self._marked:
-            leaf.update(content, layout=False)
+        for text in self._marked:
+            text.mark(None)
         self._marked = []
-
-
-def _leaves(view: MessageView | None) -> Iterable[Static]:
-    """Return the widgets of a message that show its text."""
-    leaves = view.query(Static) if view is not None else ()
-    return [leaf for leaf in leaves if isinstance(leaf.visual, Content) and type(leaf) is not ReasoningView]

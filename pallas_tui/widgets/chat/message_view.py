@@ -1,7 +1,6 @@
 """One message in the transcript."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rich.cells import cell_len
@@ -9,30 +8,21 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region, Size
 from textual.message import Message
+from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Static
-
-from pallas.safe_text import sanitize
 
 from ...chat.answer_parts import AnswerPart, parts_of
-from ...chat.answer_weight import PLAIN_ABOVE, WEIGHT, is_light, weight
 from ...chat.call_tree import Tree
 from ...chat.conversation import ChatEntry, ChatRun
 from ...chat.token_prices import tokens
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from ..removal import remove
-from .chat_markdown import SHOWN, AnswerMarkdown, Splitter, shown, source_of
+from .answer_lines import AnswerLines, DrawnRows
 from .reasoning_view import ReasoningView
 from .thumbnails import Thumbnails
 from .tool_tree import ToolTree
-
-REST_LENGTH: Final = 2_000
-TAIL_LENGTH: Final = 4_000
-"""Characters of one widget of plain text, about."""
-REST_WEIGHT: Final = 24
-PIECE_WEIGHT: Final = 50
-"""About how many widgets are mounted at once while an answer is written."""
 
 
 class Heading(Widget):
@@ -60,97 +50,7 @@ class Heading(Widget):
         return Content.assemble(*parts)
 
 
-class LiveText(Vertical):
-    """An answer while it is written: complete blocks as Markdown, drawn once; the rest while it is short.
-
-    Redrawing all of it ten times a second would block the keys: a list of a hundred items takes a third of a
-    second. What comes behind ``WEIGHT`` is plain, in few widgets, of which only the last one is drawn again.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(classes="chat-live")
-        self._rest = AnswerMarkdown()
-        self._heavy_rest = Static(markup=False)
-        self._splitter = Splitter()
-        self._shown = ""
-        self._drawn = 0
-        self._tail: Static | None = None
-        self._tail_text = ""
-        self._is_cut = False
-        """Whether the rest continues a block whose beginning is shown as plain text."""
-
-    def compose(self) -> ComposeResult:
-        yield self._rest
-        yield self._heavy_rest
-
-    async def show(self, text: str) -> None:
-        """Show ``text``, of which an earlier part may already be shown, or another text before it."""
-        again = not text.startswith(self._shown)
-        if not again and (len(text) == len(self._shown) or len(self._shown) >= SHOWN):
-            return
-        if again:
-            self._splitter, self._shown, self._drawn = Splitter(), "", 0
-            self._tail, self._is_cut = None, False
-        blocks = self._splitter.feed(text[len(self._shown) : SHOWN])
-        self._shown = text
-        with self.app.batch_update():
-            if again:
-                lasting = (self._rest, self._heavy_rest)
-                await remove(each for each in self.children if each not in lasting)
-            for is_plain, piece in self._pieces(blocks):
-                await (self._add_plain(piece) if is_plain else self._add_markdown(piece))
-            heavy = self._is_full or _is_heavy(self._splitter.rest)
-            if heavy and (taken := self._splitter.take(TAIL_LENGTH)):
-                self._is_cut = True
-                await self._add_plain(taken)
-            rest = sanitize(self._splitter.rest)
-            self._rest.display, self._heavy_rest.display = not heavy, heavy
-            if heavy:
-                self._heavy_rest.update(Content(rest))
-            else:
-                await self._rest.update(rest)
-
-    @property
-    def _is_full(self) -> bool:
-        return self._drawn > WEIGHT or len(self._shown) > PLAIN_ABOVE
-
-    def _pieces(self, blocks: list[str]) -> Iterator[tuple[bool, str]]:
-        """Join blocks to pieces of plain text (True) or Markdown (False) that one widget takes each."""
-        held, held_weight, was_plain = "", 0, False
-        weights = [weight(block) for block in blocks]
-        # Too much in all: its beginning would be drawn only to be replaced by the source.
-        self._drawn += sum(weights)
-        for block, more in zip(blocks, weights, strict=True):
-            is_plain = self._is_full or self._is_cut
-            self._is_cut = False
-            if held and (is_plain != was_plain or (not is_plain and held_weight + more > PIECE_WEIGHT)):
-                yield was_plain, held
-                held, held_weight = "", 0
-            held, held_weight, was_plain = held + block, held_weight + more, is_plain
-        if held:
-            yield was_plain, held
-
-    async def _add_markdown(self, text: str) -> None:
-        self._tail = None
-        await self.mount(AnswerMarkdown(sanitize(text)), before=self._rest)
-
-    async def _add_plain(self, text: str) -> None:
-        """Add complete lines; every few of them have a widget."""
-        at = 0
-        while at < len(text):
-            if self._tail is None or len(self._tail_text) >= TAIL_LENGTH:
-                self._tail, self._tail_text = Static(markup=False, classes="chat-block"), ""
-                await self.mount(self._tail, before=self._rest)
-            room = at + TAIL_LENGTH - len(self._tail_text)
-            end = len(text) if len(text) <= room else (text.find("\n", room) + 1 or len(text))
-            self._tail_text += text[at:end]
-            self._tail.update(Content(sanitize(self._tail_text.removesuffix("\n"))))
-            at = end
-
-
-def _is_heavy(rest: str) -> bool:
-    return len(rest) > REST_LENGTH or weight(rest) > REST_WEIGHT
-
+_KEPT_ROWS: Final = 100
 
 _NO_CALLS: Final = AnswerPart("", 0, 0)
 
@@ -173,14 +73,15 @@ class MessageView(Vertical):
         live: bool = False,
         glyphs: Glyphs = UNICODE,
         now: Callable[[], float] = lambda: 0.0,
+        drawn: DrawnRows | None = None,
     ) -> None:
-        """``now`` returns the stopwatch of the conversation."""
+        """``now`` returns the stopwatch of the conversation, whose messages share ``drawn``."""
         super().__init__(classes=f"chat-message -{entry.role}")
         self.entry = entry
         self._now = now
         self.live = live
         self._author = author
-        self._glyphs = glyphs
+        self._glyphs, self._drawn, self._drawn_rows = glyphs, drawn, 0
         self._heading = Heading(*self._heading_parts(), glyphs.dot)
         self._content: list[tuple[AnswerPart, Widget]] = []
         self.reasoning: ReasoningView | None = None
@@ -192,15 +93,29 @@ class MessageView(Vertical):
             yield from (widget for _, widget in self._content)
             yield from self._pictures()
 
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        # It was just laid out: a new height is no reason to lay out the screen a second time.
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
+    @property
+    def texts(self) -> list[AnswerLines]:
+        """The pieces of its text."""
+        return [widget for _, widget in self._content if isinstance(widget, AnswerLines)]
+
     @property
     def calls(self) -> list[ToolTree]:
         """The calls of an answer, in one widget for each place in the text."""
         return [widget for _, widget in self._content if isinstance(widget, ToolTree)]
 
-    async def on_mount(self) -> None:
-        """Colour the source of Markdown that is too heavy to be drawn."""
-        if not self.live:
-            await self._colour()
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Textual keeps what it drew of each row for good.
+        self._drawn_rows += crop.height
+        if self._drawn_rows > _KEPT_ROWS:
+            self._styles_cache.clear()
+            self._drawn_rows = crop.height
+        return super().render_lines(crop)
 
     def _pictures(self) -> Iterable[Thumbnails]:
         """Yield the pictures; the message is queried again for each, since it drops old data."""
@@ -227,16 +142,10 @@ class MessageView(Vertical):
         entry = self.entry
         if not part.text and (calls := tree or entry.tree) is not None:
             return ToolTree(calls, self._now, part, live=self.live, glyphs=self._glyphs)
-        if self.live:
-            return LiveText()
-        if entry.role == "assistant" and entry.text and is_light(entry.text):
-            return AnswerMarkdown(sanitize(part.text))
-        return Static(Content(sanitize(shown(part.text))), classes="chat-plain")
-
-    async def _colour(self) -> None:
-        for part, widget in self._content:
-            if self.entry.role == "assistant" and self.entry.text and isinstance(widget, Static):
-                widget.update(await asyncio.to_thread(source_of, part.text))
+        is_markdown = self.live or (entry.role == "assistant" and bool(entry.text))
+        return AnswerLines(
+            part.text, markdown=is_markdown, live=self.live, glyphs=self._glyphs, drawn=self._drawn
+        )
 
     async def stream(self, run: ChatRun) -> None:
         """Show what was written and called so far, of which an earlier part may already be shown."""
@@ -249,8 +158,11 @@ class MessageView(Vertical):
                 self._content.append((part, widget))
                 await self.mount(widget)
             match self._content[index][1]:
-                case LiveText() as text:
-                    await text.show(part.text)
+                case AnswerLines() as text:
+                    text.show(part.text)
+                    if index < len(parts) - 1:
+                        text.settle()
+                        text.trim()
                 case ToolTree() as calls:
                     calls.limit(part)
         await self._remove_from(len(parts))
@@ -281,25 +193,46 @@ class MessageView(Vertical):
         self.entry, self.live = entry, False
         left, right, _ = self._heading_parts()
         self._heading.show(left, right)
+        parts = self._parts()
+        if [bool(part.text) for part in parts] == [bool(part.text) for part, _ in self._content]:
+            self._content = [(part, widget) for part, (_, widget) in zip(parts, self._content, strict=True)]
+            if entry.role == "assistant" and (entry.text or not self.texts):
+                self._settle_parts()
+                await self.mount(*self._pictures())
+                return
         calls = self.calls
         after: Widget = self.reasoning or self._heading
-        old = [widget for _, widget in self._content if not isinstance(widget, ToolTree)]
+        old = self.texts
         self._content = []
         with self.app.batch_update():
-            for part in self._parts():
+            for part in parts:
                 widget: Widget
                 if not part.text and calls:
-                    widget = tree = calls.pop(0)
-                    tree.limit(part)
-                    tree.settle()
+                    widget = calls.pop(0)
                 else:
                     widget = self._made(part)
                     await self.mount(widget, after=after)
                 self._content.append((part, widget))
                 after = widget
             await remove([*old, *calls])
+            self._settle_parts()
             await self.mount(*self._pictures())
-        await self._colour()
+
+    def trim(self) -> None:
+        """Take no more rows than it has: another message follows."""
+        for text in self.texts:
+            text.trim()
+
+    def _settle_parts(self) -> None:
+        for part, widget in self._content:
+            if isinstance(widget, AnswerLines):
+                widget.show(part.text)
+                widget.settle()
+                if widget is not self._content[-1][1] or self.entry.attachments:
+                    widget.trim()
+            elif isinstance(widget, ToolTree):
+                widget.limit(part)
+                widget.settle()
 
     def on_click(self, event: events.Click) -> None:
         """Select this message."""

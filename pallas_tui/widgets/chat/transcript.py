@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
@@ -20,6 +20,7 @@ from ...runs.feed_run import FeedRun
 from ...runs.run_calls import take_calls
 from ...text import UNICODE, Glyphs, count
 from ..removal import remove
+from .answer_lines import DrawnRows
 from .message_view import MessageView
 
 _RECENT: Final = 3
@@ -44,6 +45,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self._welcome = Static(markup=False, classes="chat-welcome")
         self._pruned = Static(markup=False, classes="chat-pruned")
         self._views: dict[int, MessageView] = {}
+        self._drawn = DrawnRows()
         self._below = 0
         self._away = False
         self._staying = False
@@ -52,6 +54,12 @@ class Transcript(VerticalScroll, can_focus=True):
         """Why older messages could not be read."""
         self.selected: MessageView | None = None
         self._wanted: int | None = None
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        # It was just laid out: a new height is no reason to lay out the screen a second time.
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     def on_mount(self) -> None:
         """Keep the end in view until the user scrolls away from it."""
@@ -177,10 +185,9 @@ class Transcript(VerticalScroll, can_focus=True):
             self._select(view)
         return view
 
-    def show_line(self, widget: Widget, share: float) -> None:
-        """Scroll to the line of a widget inside that is below about this share of its text."""
-        line = min(widget.size.height - 1, int(share * widget.size.height))
-        region = Region(0, max(0, line), max(1, widget.size.width), 1)
+    def show_row(self, widget: Widget, row: int) -> None:
+        """Scroll to a row of a widget inside."""
+        region = Region(0, row, max(1, widget.size.width), 1)
         node: Widget = widget
         while node is not self and isinstance(node.parent, Widget):
             region, node = region.translate(node.virtual_region.offset), node.parent
@@ -236,12 +243,16 @@ class Transcript(VerticalScroll, can_focus=True):
                 live=live,
                 glyphs=self._glyphs,
                 now=self._conversation.now,
+                drawn=self._drawn,
             )
             for entry in entries
         ]
 
     async def _add(self, entries: Iterable[ChatEntry], live: bool = False) -> None:
         views = self._made(entries, live)
+        if views:
+            for view in self._views.values():
+                view.trim()
         self._views.update({view.entry.key: view for view in views})
         if views:
             await self.mount_all(views)
