@@ -27,8 +27,8 @@ SHOWN: Final = 200_000
 """Characters of a message that are shown; a copy has all."""
 STEP: Final = 16
 """Rows by which a long answer grows while it is written: all that is above it moves, and is sent again."""
-_STRIPS: Final = 400
-_BLOCKS: Final = 100
+_ROWS: Final = 300
+_BLOCKS: Final = 60
 _FOUND: Final = ("underline", "bold reverse")
 """The styles of a match in the same message, and of the one that is selected."""
 
@@ -46,7 +46,7 @@ class DrawnRows:
     """What was drawn last of the messages of one conversation: the rest is drawn again when it is seen."""
 
     def __init__(self) -> None:
-        self.strips: LRUCache[tuple[object, ...], Strip] = LRUCache(_STRIPS)
+        self.rows: LRUCache[tuple[object, ...], list[Segment]] = LRUCache(_ROWS)
         self.blocks: LRUCache[tuple[int, int], LaidBlock] = LRUCache(_BLOCKS)
 
 
@@ -271,12 +271,13 @@ class AnswerLines(Widget):
         row = laid.rows[y - above]
         marks = [*self._selected(row, lines_above), *self._matched(laid, row, lines_above)]
         key = (self._keys[index], y - above, lines_above, width, self._looks)
-        if not marks and (known := self._drawn.strips.get(key)) is not None:
-            return known
+        # A strip remembers each part that was cut from it: only its text and styles are kept.
+        if not marks and (known := self._drawn.rows.get(key)) is not None:
+            return Strip(known, width)
         spans = [*row.spans, *self._colours(laid, row), *marks]
         strip = self._strip(row, spans, row.line + lines_above)
         if not marks:
-            self._drawn.strips[key] = strip
+            self._drawn.rows[key] = list(strip)
         return strip
 
     def _strip(self, row: Row, spans: list[Span], line: int) -> Strip:

@@ -34,7 +34,7 @@ from .queued_messages import QueuedMessages
 from .thread_reader import Reading
 from .transcript import Transcript
 
-PAINT_EVERY: Final = 0.2
+PAINT_EVERY: Final = 0.25
 """Seconds between two paints, however fast the text streams."""
 
 SURE_WITHIN: Final = 3.0

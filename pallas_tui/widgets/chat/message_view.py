@@ -50,8 +50,6 @@ class Heading(Widget):
         return Content.assemble(*parts)
 
 
-_KEPT_ROWS: Final = 100
-
 _NO_CALLS: Final = AnswerPart("", 0, 0)
 
 
@@ -81,7 +79,7 @@ class MessageView(Vertical):
         self._now = now
         self.live = live
         self._author = author
-        self._glyphs, self._drawn, self._drawn_rows = glyphs, drawn, 0
+        self._glyphs, self._drawn = glyphs, drawn
         self._heading = Heading(*self._heading_parts(), glyphs.dot)
         self._content: list[tuple[AnswerPart, Widget]] = []
         self.reasoning: ReasoningView | None = None
@@ -110,12 +108,9 @@ class MessageView(Vertical):
         return [widget for _, widget in self._content if isinstance(widget, ToolTree)]
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        # Textual keeps what it drew of each row for good.
-        self._drawn_rows += crop.height
-        if self._drawn_rows > _KEPT_ROWS:
-            self._styles_cache.clear()
-            self._drawn_rows = crop.height
-        return super().render_lines(crop)
+        strips = super().render_lines(crop)
+        self._styles_cache.clear()  # else each row that was ever seen stays in memory
+        return strips
 
     def _pictures(self) -> Iterable[Thumbnails]:
         """Yield the pictures; the message is queried again for each, since it drops old data."""

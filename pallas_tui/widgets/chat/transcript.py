@@ -100,6 +100,8 @@ class Transcript(VerticalScroll, can_focus=True):
             if self.selected in gone:
                 self._select(None)
             await remove(gone)
+            if not self._views:
+                self._drawn = DrawnRows()
         older = list(takewhile(lambda entry: entry.key not in self._views, entries)) if self._views else []
         await self._add_above(older)
         added = [entry for entry in entries if entry.key not in self._views]
