@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from pallas.model import RecordedRun, Recording, Step, StepAttempt, StepDetail, StepKind
+from pallas.model.dated_template import DatedTemplate
 from pallas.model.long_strings import shortened
 from pallas.recordings.first_difference import differences, loaded
 from pallas.recordings.loose_match import original, same, stand_in
 from pallas.recordings.recorded_steps import Miss, RecordedSteps, StepRequest
 from pallas.recordings.recorded_tools import RecordedTools
-from pallas.recordings.replay_check import first_replay_difference
+from pallas.recordings.replay_check import first_replay_difference, first_unused
 from pallas.telemetry.request_parts import PartCache
 
 ASKED: dict[str, Any] = {
@@ -58,10 +59,11 @@ def asking(
     run_id: str = "now",
     agent: str = "plain",
     kind: StepKind = "model",
+    templates: tuple[DatedTemplate, ...] = (),
 ) -> StepRequest:
     name = request["name"] if kind == "tool" else "m"
     text = json.dumps(request)
-    return StepRequest(run_id, agent, kind, name, digest_of(kind, request), text, (run_id, asker))
+    return StepRequest(run_id, agent, kind, name, digest_of(kind, request), text, (run_id, asker), templates)
 
 
 def said(found: StepDetail | Miss) -> str:
@@ -160,26 +162,92 @@ def test_a_call_is_compared_with_calls_of_the_same_tool() -> None:
     assert str(nothing).endswith("is not in the recording, nor one like it")
 
 
-def test_times_do_not_count_and_nothing_else_is_taken_for_them() -> None:
-    told = "Today is {}. You are plain."
-    steps = steps_of(
-        run(*(step(changed(system=told.format(each)), each) for each in ("2026-11-28", "28 November 2026")))
-    )
-    assert said(steps.answer(asking(changed(system=told.format("2027-01-02T10:20:30Z")), 1))) == "2026-11-28"
-    assert said(steps.answer(asking(changed(system=told.format("3 May 2027")), 2))) == "28 November 2026"
-    again = steps_of(run(step(changed(system=told.format("28 November 2026")), "x")))
-    assert isinstance(again.answer(asking(changed(system="Today is 3 May 2027. You are kind."))), Miss)
+TOLD = "Today is {{currentDate}}. The fair is on 3 May 2027."
+TEMPLATES = (DatedTemplate(TOLD),)
 
 
-@pytest.mark.parametrize("text", ["version 1.2.3", "127.0.0.1:8080", "May", "room 2026", "3 of 12"])
-def test_numbers_are_no_times(text: str) -> None:
-    assert not same(text, text.replace("1", "4").replace("May", "June").replace("26", "27"))
+def dated(day: str, told: str = TOLD) -> str:
+    return told.replace("{{currentDate}}", day)
 
 
-def test_the_exact_request_goes_before_one_of_another_time() -> None:
-    noon, night = (changed(system=f"It is {each}.") for each in ("12:00", "23:00"))
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda text: {"messages": [{"role": "system", "content": text}]},
+        lambda text: {"messages": [{"role": "developer", "content": [{"type": "text", "text": text}]}]},
+        lambda text: {"system": [{"type": "text", "text": text}]},
+        lambda text: {"instructions": text},
+        lambda text: {"systemInstruction": {"parts": [{"text": text}]}},
+    ],
+    ids=["chat", "parts", "anthropic", "responses", "google"],
+)  # fmt: skip
+def test_a_date_of_the_template_may_differ_in_instructions_and_no_other_one(place: Any) -> None:
+    def answers(text: str, templates: tuple[DatedTemplate, ...] = TEMPLATES) -> bool:
+        steps = steps_of(run(step(place(dated("28 November 2026")), "x")))
+        return isinstance(steps.answer(asking(place(text), templates=templates)), StepDetail)
+
+    assert answers(dated("01 January 2027"))
+    assert not answers(dated("01 January 2027"), templates=())
+    assert not answers(dated("01 January 2027").replace("3 May", "4 May"))
+    assert not answers(dated("2027-01-01"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("2026-12-24", "2027-01-05"),
+        ("10:30", "23:45"),
+        ("Today is 28 November 2026.", "Today is 29 November 2026."),
+    ],
+)
+def test_dates_and_times_count_in_arguments_questions_and_answers(before: str, after: str) -> None:
+    call, other = ({"name": "hotel__book", "arguments": {"at": each}} for each in (before, after))
+    miss = steps_of(run(step(call, "x", kind="tool"))).answer(asking(other, kind="tool"))
+    assert isinstance(miss, Miss)
+    for role in ("user", "system"):
+        said, now = (changed(messages=[{"role": role, "content": each}]) for each in (before, after))
+        assert isinstance(steps_of(run(step(said, "x"))).answer(asking(now, templates=TEMPLATES)), Miss)
+    answered = (Recording("p", (replace(run(), answer=each),)) for each in (before, after))
+    assert first_replay_difference(*answered) is not None
+
+
+def anthropic(book: Any, call: str = "c1", result: str = "c1") -> dict[str, Any]:
+    return {
+        "messages": [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": call, "input": {"id": book}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": result, "content": "x"}]},
+        ]
+    }
+
+
+def test_an_id_in_arguments_and_schemas_counts_and_one_of_a_call_only_as_far_as_it_pairs() -> None:
+    steps = steps_of(run(*(step(anthropic(1), "one", number) for number in (1, 2))))
+    assert said(steps.answer(asking(anthropic(1, "c9", "c9")))) == "one"
+    for other in (anthropic(2), anthropic("1"), anthropic(1, "c1", "c2")):
+        assert isinstance(steps.answer(asking(other, 2)), Miss)
+
+    def with_schema(kind: str) -> dict[str, Any]:
+        schema = {"type": "object", "properties": {"id": {"type": kind}}}
+        return changed(tools=[{"type": "function", "function": {"name": "find", "parameters": schema}}])
+
+    miss = steps_of(run(step(with_schema("string"), "x"))).answer(asking(with_schema("integer")))
+    assert str(miss).endswith('properties.id.type is "integer", in step 1 of plain it was "string"')
+
+
+@pytest.mark.parametrize("digest", ["", "f" * 64])
+def test_a_recording_of_an_older_form_is_compared_as_a_whole(digest: str) -> None:
+    old = step(anthropic(1), "one", digest=digest)
+    assert said(steps_of(run(old)).answer(asking(anthropic(1, "c9", "c9")))) == "one"
+    # The same number in both, as an older form would have it.
+    request = replace(asking(anthropic(2)), digest=digest)
+    assert isinstance(steps_of(run(old)).answer(request), Miss)
+
+
+def test_the_exact_request_goes_before_one_of_another_day() -> None:
+    noon, night = (changed(instructions=dated(each)) for each in ("28 November 2026", "29 November 2026"))
     steps = steps_of(run(step(noon, "noon"), step(night, "night", 2)))
-    assert [said(steps.answer(asking(each, n))) for n, each in enumerate((night, noon))] == ["night", "noon"]
+    asked = (asking(each, number, templates=TEMPLATES) for number, each in enumerate((night, noon)))
+    assert [said(steps.answer(each)) for each in asked] == ["night", "noon"]
 
 
 def test_a_picture_that_the_recording_lacks_is_stood_in_for_and_another_one_is_a_miss() -> None:
@@ -214,7 +282,7 @@ def test_a_run_of_an_agent_elsewhere_is_found_by_its_question() -> None:
             for name, text in (("a", "at 10:00"), ("b", "at 11:00"), ("c", "why"))
         )
     )
-    found = [steps.run_of("plain", each) for each in ("at 11:00", "at 12:00")]
+    found = [steps.run_of("plain", each) for each in ("at 11:00", "at 10:00", "at 12:00")]
     assert [each.id for each in found if isinstance(each, RecordedRun)] == ["b", "a"]
     miss = steps.run_of("plain", "how")
     assert not isinstance(miss, RecordedRun)
@@ -292,3 +360,26 @@ def test_what_a_server_asked_of_a_model_is_no_difference() -> None:
     sampled = step(ASKED, "sampled", 2, parent=1)
     first, second = (Recording("p", (run(*steps),)) for steps in ((call, sampled), (call,)))
     assert first_replay_difference(first, second) is None
+
+
+def test_what_a_replay_left_unused_is_found_behind_other_differences() -> None:
+    def recording(*steps: StepDetail, below: tuple[StepDetail, ...] | None = None) -> Recording:
+        inner = (replace(run(*below, name="b", agent="inner"), parent="r"),) if below is not None else ()
+        return Recording("p", (run(*steps), *inner))
+
+    whole = recording(step(ASKED, "one"), step(changed(n=2), "two", 2), below=(step(ASKED, "x"),))
+    assert first_unused(whole, whole) is None
+    other = recording(step(ASKED, "one"), step(changed(n=2), "other", 2), below=(step(ASKED, "x"),))
+    assert first_unused(whole, other) is None
+    for lost, words in (
+        (recording(step(ASKED, "other"), below=()), "step 2 of plain: the model request m is not made"),
+        (
+            recording(step(ASKED, "one"), step(changed(n=2), "two", 2)),
+            "plain: it leads to 0 runs, and led to 1",
+        ),
+        (
+            recording(step(ASKED, "one"), step(changed(n=2), "two", 2), below=()),
+            "step 1 of inner: the model request m is not made",
+        ),
+    ):
+        assert str(first_unused(whole, lost)) == words

@@ -7,10 +7,8 @@ StepKind = Literal["model", "tool", "agent", "question", "compaction"]
 """What a run asks: a model, a tool, another agent, a person; or the summary of its older messages."""
 AT_ONCE: Final = 0.1
 """Seconds in which an answer came at once: its tokens have no speed."""
-IDS: Final = frozenset({"id", "call_id", "tool_call_id", "tool_use_id"})
-"""Names of values in requests to models that differ each time."""
-VOLATILE_FIELDS: Final = frozenset({"metadata", "prompt_cache_key", "stream", "stream_options", "user"})
-"""Fields of requests to models that say nothing of the question."""
+OWN_CODE: Final = "local"
+"""What stands for a server in the name of a call of a function in an agent's own code."""
 StepState = Literal["begun", "done", "failed", "unknown", "parked"]
 """``unknown``: its process died between begin and end."""
 
@@ -60,7 +58,8 @@ class Step:
     attempts: tuple[StepAttempt, ...] = ()
     usage: StepUsage = field(default_factory=StepUsage)
     messages: int = 0  # how many were sent
-    # SHA-256 of the request in hexadecimal digits; of a model's request without what differs each time
+    # SHA-256 of the canonical form of the request in hexadecimal digits, after the number of the form and
+    # ``:``. One without a number is of an older form, which did not see all changes.
     digest: str = ""
     fault: str = ""  # why it failed
     parent: int = 0  # the number of the step that caused it; 0 for the run's own

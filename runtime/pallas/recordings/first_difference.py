@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pallas.model.steps import IDS, VOLATILE_FIELDS
 from pallas.safe_text import one_line
 
 MAX_SHOWN: Final = 100
@@ -27,12 +26,12 @@ class FieldDifference:
     after: str
 
 
-def differences(before: Any, after: Any, same: Same, *, ids: bool = True) -> Iterator[FieldDifference]:
-    """The fields in which two documents differ, in the order of the second, but for what always differs.
+def differences(before: Any, after: Any, same: Same) -> Iterator[FieldDifference]:
+    """The fields in which two documents differ, in the order of the second.
 
-    ``ids`` says whether values that are named as ids count: they do not in requests to models.
+    Of requests to models these are documents of their canonical form.
     """
-    return _Comparison(same, frozenset() if ids else IDS).differences("", _lasting(before), _lasting(after))
+    return _Comparison(same).differences("", before, after)
 
 
 def loaded(text: str) -> Any:
@@ -43,23 +42,15 @@ def loaded(text: str) -> Any:
         return text
 
 
-def _lasting(request: Any) -> Any:
-    if not isinstance(request, dict):
-        return request
-    return {name: each for name, each in request.items() if name not in VOLATILE_FIELDS}
-
-
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     same: Same
-    left_out: frozenset[str]
 
     def differences(self, path: str, before: Any, after: Any) -> Iterator[FieldDifference]:
         if isinstance(before, dict) and isinstance(after, dict):
             for name in (*after, *(each for each in before if each not in after)):
-                if name not in self.left_out:
-                    below = f"{path}.{name}" if path else name
-                    yield from self.differences(below, before.get(name, _NOTHING), after.get(name, _NOTHING))
+                below = f"{path}.{name}" if path else name
+                yield from self.differences(below, before.get(name, _NOTHING), after.get(name, _NOTHING))
         elif isinstance(before, list) and isinstance(after, list):
             for index in range(max(len(before), len(after))):
                 yield from self.differences(f"{path}[{index}]", _item(before, index), _item(after, index))

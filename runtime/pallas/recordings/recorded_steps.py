@@ -7,6 +7,8 @@ from itertools import islice
 from typing import Any, Final
 
 from pallas.model import RecordedRun, Recording, StepDetail, StepKind
+from pallas.model.canonical_form import canonical_request, canonical_value, is_of_this_form
+from pallas.model.dated_template import DatedTemplate
 
 from .first_difference import FieldDifference, differences, loaded
 from .loose_match import loose_key, same
@@ -20,7 +22,8 @@ MAX_DIFFERENCES: Final = 200
 class StepRequest:
     """A request of a replay, as steps have it: masked, long strings shortened. ``text`` is JSON.
 
-    ``asker`` identifies the step that asks: it gets the same answer again.
+    ``asker`` identifies the step that asks: it gets the same answer again. ``templates`` are those of the
+    agent's instructions that name the date.
     """
 
     run_id: str
@@ -30,6 +33,7 @@ class StepRequest:
     digest: str
     text: str
     asker: Hashable
+    templates: tuple[DatedTemplate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +72,27 @@ class _Recorded:
     run: RecordedRun
     detail: StepDetail
     is_used: bool = False
-    _document: Any = None
-    _key: str = field(default="", repr=False)
+    _forms: dict[tuple[DatedTemplate, ...], tuple[Any, str]] = field(default_factory=dict, repr=False)
 
-    @property
-    def document(self) -> Any:
-        if self._document is None:
-            self._document = loaded(self.detail.request)
-        return self._document
+    def form(self, templates: tuple[DatedTemplate, ...]) -> Any:
+        return self._form(templates)[0]
 
-    @property
-    def key(self) -> str:
-        self._key = self._key or loose_key(self.document, ids=_has_ids(self.detail.step.kind))
-        return self._key
+    def key(self, templates: tuple[DatedTemplate, ...]) -> str:
+        return self._form(templates)[1]
+
+    def _form(self, templates: tuple[DatedTemplate, ...]) -> tuple[Any, str]:
+        if templates not in self._forms:
+            form = form_of(self.detail.step.kind, self.detail.request, templates)
+            self._forms[templates] = form, loose_key(form)
+        return self._forms[templates]
 
 
 class RecordedSteps:
-    """Answers requests by their digest, else by ``loose_match``; each step answers once, in its order.
+    """Answers requests by their digest, else by a comparison of the whole request; each step answers once, in
+    its order.
 
+    Digests of older forms are not used. What may differ is in ``loose_match``, and dates that a template put
+    into instructions.
     A run of the replay is bound to the recorded run whose step answered it first, and takes the steps of that
     run before those of others.
     """
@@ -99,7 +106,8 @@ class RecordedSteps:
         self._by_digest: dict[tuple[StepKind, str], list[_Recorded]] = defaultdict(list)
         for kind, steps in self._all.items():
             for each in steps:
-                self._by_digest[kind, each.detail.step.digest].append(each)
+                if is_of_this_form(digest := each.detail.step.digest):
+                    self._by_digest[kind, digest].append(each)
         self._given: dict[Hashable, StepDetail] = {}
         self._bound: dict[str, str] = {}
 
@@ -110,7 +118,7 @@ class RecordedSteps:
         found = self._by_digest.get((request.kind, request.digest), [])
         chosen = self._choose(request, found) or self._choose(request, self._alike(request))
         if chosen is None:
-            return self._miss(request, found)
+            return self._miss(request)
         if not _is_answered(chosen.detail):
             return Miss(request, chosen.detail, chosen.run.agent)
         chosen.is_used = True
@@ -141,26 +149,27 @@ class RecordedSteps:
         free = [each for each in unused if each.run.id not in taken and each.run.agent == request.agent]
         return next(iter((*own, *free, *unused)), None)
 
-    def _alike(self, request: StepRequest) -> list[_Recorded]:
-        document = loaded(request.text)
-        ids = _has_ids(request.kind)
-        key = loose_key(document, ids=ids)
+    def _alike(self, request: StepRequest, *, used: bool = False) -> list[_Recorded]:
+        """The steps with this request that are not used; with ``used`` all of them."""
+        templates = request.templates
+        form = form_of(request.kind, request.text, templates)
+        key = loose_key(form)
         return [
             each
             for each in self._all.get(request.kind, ())
-            if not each.is_used
-            and each.key == key
-            and not any(differences(each.document, document, same, ids=ids))
+            if (used or not each.is_used)
+            and each.key(templates) == key
+            and not any(differences(each.form(templates), form, same))
         ]
 
-    def _miss(self, request: StepRequest, equal: Sequence[_Recorded]) -> Miss:
-        if equal:
+    def _miss(self, request: StepRequest) -> Miss:
+        if equal := self._alike(request, used=True):
             last = equal[-1]
             return Miss(request, last.detail, last.run.agent, times=len(equal))
-        document = loaded(request.text)
+        form = form_of(request.kind, request.text, request.templates)
         best: tuple[int, _Recorded, FieldDifference] | None = None
         for each in islice(self._likely(request), MAX_COMPARED):
-            fields = differences(each.document, document, same, ids=_has_ids(request.kind))
+            fields = differences(each.form(request.templates), form, same)
             found = list(islice(fields, MAX_DIFFERENCES))
             if found and (best is None or len(found) < best[0]):
                 best = len(found), each, found[0]
@@ -185,9 +194,10 @@ class RecordedSteps:
         )
 
 
-def _has_ids(kind: StepKind) -> bool:
-    """Whether ids in a request mean something: those of calls do, those of models are made each time."""
-    return kind != "model"
+def form_of(kind: StepKind, text: str, templates: tuple[DatedTemplate, ...] = ()) -> Any:
+    """The canonical form of the request of a step, a JSON text."""
+    request = loaded(text)
+    return canonical_request(request, templates) if kind == "model" else canonical_value(request)
 
 
 def _is_answered(detail: StepDetail) -> bool:

@@ -1,27 +1,35 @@
 """The first difference between a recording and that of its replay."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pallas.model import RecordedRun, Recording, StepDetail
+from pallas.model import RecordedRun, Recording, Step, StepDetail
+from pallas.model.dated_template import DatedTemplate
 from pallas.model.step_view import view_of
+from pallas.model.steps import OWN_CODE
 
 from .first_difference import FieldDifference, differences, loaded
 from .loose_match import same
+from .recorded_steps import form_of
+
+type Templates = Mapping[str, tuple[DatedTemplate, ...]]
+"""The templates of instructions that name the date, by agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayDifference:
     """What differs, in a few words, in the run of which agent; ``step`` is its number, 0 for the run itself.
 
-    ``field`` says where, with both values, unless something is missing on one side.
+    ``field`` says where, with both values, unless something is missing on one side. With ``is_unused`` the
+    recording has something there that the replay did not need.
     """
 
     agent: str
     what: str
     step: int = 0
     field: FieldDifference | None = None
+    is_unused: bool = False
 
     def __str__(self) -> str:
         """One line."""
@@ -32,50 +40,87 @@ class ReplayDifference:
         return f"{place}: {self.what}: {path} is {after}, and was {before}"
 
 
-def first_replay_difference(recorded: Recording, replayed: Recording) -> ReplayDifference | None:
+def first_replay_difference(
+    recorded: Recording, replayed: Recording, templates: Templates | None = None
+) -> ReplayDifference | None:
     """The first difference between the steps and answers of both; None if they are the same.
 
-    Times, tokens and ids do not count, nor what a server asked of a model: in a replay it is not there.
+    Times of steps, tokens and ids do not count, nor dates that ``templates`` put into instructions, nor what
+    a server asked of a model: in a replay it is not there.
     """
-    return next(_run_differences(recorded, replayed, recorded.first, replayed.first), None)
+    return next(_Check(recorded, replayed, templates or {}).differences(), None)
 
 
-def _run_differences(
-    recorded: Recording, replayed: Recording, before: RecordedRun, after: RecordedRun
-) -> Iterator[ReplayDifference]:
-    left = _own_steps(after)
-    for step in _own_steps(before):
-        found = _counterpart(step, left)
-        if found is None:
-            yield _unmatched(before.agent, step, left)
-            return
-        left.remove(found)
-        # What it led to comes first: that is why its answer differs.
-        yield from _nested(recorded, replayed, (before, step.step.number), (after, found.step.number))
-        yield from _step_differences(before.agent, step, found)
-    if left:
-        extra = left[0].step
-        yield ReplayDifference(
-            before.agent, f"the {extra.kind} request {extra.name} is not in the recording", extra.number
+def first_unused(
+    recorded: Recording, replayed: Recording, templates: Templates | None = None
+) -> ReplayDifference | None:
+    """The first recorded step or run that the replay did not need; None if it needed all of them."""
+    found = _Check(recorded, replayed, templates or {}).differences()
+    return next((each for each in found if each.is_unused), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    recorded: Recording
+    replayed: Recording
+    templates: Templates
+
+    def differences(self) -> Iterator[ReplayDifference]:
+        return self._of_runs(self.recorded.first, self.replayed.first)
+
+    def _of_runs(self, before: RecordedRun, after: RecordedRun) -> Iterator[ReplayDifference]:
+        templates = self.templates.get(after.agent, ())
+        left = _own_steps(after)
+        for step in _own_steps(before):
+            found = _counterpart(step, left, templates)
+            if found is None:
+                yield _unmatched(before.agent, step, left, templates)
+                return
+            left.remove(found)
+            # What it led to comes first: that is why its answer differs.
+            yield from self._nested((before, step.step), (after, found.step))
+            yield from _step_differences(before.agent, step, found)
+        if left:
+            extra = left[0].step
+            what = f"the {extra.kind} request {extra.name} is not in the recording"
+            yield ReplayDifference(before.agent, what, extra.number)
+        # What no step asked for: a router's agent.
+        yield from self._nested((before, None), (after, None))
+        was, now = (
+            {"status": run.status, "fault": run.fault, "answer": run.answer} for run in (before, after)
         )
-    was, now = ({"status": run.status, "fault": run.fault, "answer": run.answer} for run in (before, after))
-    for field in differences(was, now, same):
-        yield ReplayDifference(before.agent, "the run ends otherwise", field=field)
+        for field in differences(was, now, same):
+            yield ReplayDifference(before.agent, "the run ends otherwise", field=field)
+
+    def _nested(
+        self, before: tuple[RecordedRun, Step | None], after: tuple[RecordedRun, Step | None]
+    ) -> Iterator[ReplayDifference]:
+        """What differs in the runs that a step led to; without one, in those that no step led to."""
+        (run, step), (now, other) = before, after
+        were = list(self.recorded.led_to(run, step.number if step is not None else 0))
+        are = list(self.replayed.led_to(now, other.number if other is not None else 0))
+        if not are and step is not None and step.kind == "tool" and step.name.startswith(f"{OWN_CODE}__"):
+            return  # a function that was answered from the recording asks for nothing
+        lacks, count = len(are) < len(were), len(are)
+        for each, its in _pairs(were, are):
+            yield from self._of_runs(each, its)
+        if len(were) != count:
+            what = f"it leads to {count} runs, and led to {len(were)}"
+            number = step.number if step is not None else 0
+            yield ReplayDifference(run.agent, what, number, is_unused=lacks)
 
 
-def _nested(
-    recorded: Recording,
-    replayed: Recording,
-    before: tuple[RecordedRun, int],
-    after: tuple[RecordedRun, int],
-) -> Iterator[ReplayDifference]:
-    """What differs in the runs that a step led to."""
-    were, are = list(recorded.led_to(*before)), list(replayed.led_to(*after))
-    if len(were) != len(are):
-        what = f"it leads to {len(are)} runs, and led to {len(were)}"
-        yield ReplayDifference(before[0].agent, what, before[1])
-    for was, now in zip(were, are, strict=False):
-        yield from _run_differences(recorded, replayed, was, now)
+def _pairs(
+    were: Sequence[RecordedRun], are: Sequence[RecordedRun]
+) -> Iterator[tuple[RecordedRun, RecordedRun]]:
+    """Runs that were recorded with their counterparts: runs that begin at once have no order."""
+    left = list(are)
+    for each in were:
+        if not left:
+            return
+        found = min(left, key=lambda its: (its.agent != each.agent, its.question != each.question))
+        left.remove(found)
+        yield each, found
 
 
 def _own_steps(run: RecordedRun) -> list[StepDetail]:
@@ -90,27 +135,33 @@ def _own_steps(run: RecordedRun) -> list[StepDetail]:
     return found
 
 
-def _counterpart(step: StepDetail, among: Sequence[StepDetail]) -> StepDetail | None:
-    request = loaded(step.request)
+def _counterpart(
+    step: StepDetail, among: Sequence[StepDetail], templates: tuple[DatedTemplate, ...]
+) -> StepDetail | None:
+    kind = step.step.kind
+    request = form_of(kind, step.request, templates)
     return next(
         (
             each
             for each in among
-            if (each.step.kind, each.step.name) == (step.step.kind, step.step.name)
-            and not any(differences(request, loaded(each.request), same, ids=step.step.kind != "model"))
+            if (each.step.kind, each.step.name) == (kind, step.step.name)
+            and not any(differences(request, form_of(kind, each.request, templates), same))
         ),
         None,
     )
 
 
-def _unmatched(agent: str, step: StepDetail, left: Sequence[StepDetail]) -> ReplayDifference:
+def _unmatched(
+    agent: str, step: StepDetail, left: Sequence[StepDetail], templates: tuple[DatedTemplate, ...]
+) -> ReplayDifference:
     value = step.step
     nearest = next((each for each in left if each.step.kind == value.kind), None)
     if nearest is None:
-        return ReplayDifference(agent, f"the {value.kind} request {value.name} is not made", value.number)
-    fields = differences(loaded(step.request), loaded(nearest.request), same, ids=value.kind != "model")
-    field = next(fields, None)
-    return ReplayDifference(agent, f"another {value.kind} request", value.number, field)
+        what = f"the {value.kind} request {value.name} is not made"
+        return ReplayDifference(agent, what, value.number, is_unused=True)
+    was, now = (form_of(value.kind, each.request, templates) for each in (step, nearest))
+    field = next(differences(was, now, same), None)
+    return ReplayDifference(agent, f"another {value.kind} request", value.number, field, is_unused=True)
 
 
 def _step_differences(agent: str, step: StepDetail, found: StepDetail) -> Iterator[ReplayDifference]:

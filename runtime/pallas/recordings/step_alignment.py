@@ -177,7 +177,8 @@ def _call(contents: StepContents) -> Hashable:
 def _arguments(contents: StepContents) -> str:
     """What identifies the arguments. Those of a summary say only how long the conversation is."""
     step = contents.detail.step
-    return "" if step.kind == "compaction" else step.digest or contents.arguments
+    # Without the number of the form, which makes no difference to calls.
+    return "" if step.kind == "compaction" else step.digest.rpartition(":")[2] or contents.arguments
 
 
 def _frame(contents: StepContents) -> Hashable:

@@ -14,21 +14,21 @@ from typing import Any, Final
 import msgspec
 
 from pallas.model import RecordedRun, StepDetail
+from pallas.model.canonical_form import CONVERSATIONS, VOLATILE_FIELDS
 from pallas.model.step_view import StepView, view_of
-from pallas.model.steps import IDS, VOLATILE_FIELDS
 from pallas.safe_text import sanitize
 
-from .loose_match import without_times
+from .written_times import without_times
 
 MAX_CONVERSATIONS: Final = 16
 """Conversations of a run that may go on in turn; what was said in an older one is known by its messages."""
-_LISTS: Final = ("messages", "input", "contents")
 _LEADING: Final = ("system", "developer")
 _REPEATED: Final = frozenset({"assistant", "function", "model", "tool"})
 # Of a message and its parts: ids, what only a provider can read, and what it may cache.
-_VOLATILE: Final = IDS | {
+_VOLATILE: Final = frozenset({
+    "id", "call_id", "tool_call_id", "tool_use_id",
     "cache_control", "encrypted_content", "signature", "thoughtSignature", "thought_signature",
-}  # fmt: skip
+})  # fmt: skip
 # Parts of a message in which names are those of a tool.
 _DATA: Final = frozenset({"arguments", "args", "input", "response"})
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
@@ -146,9 +146,9 @@ class ContentsReader:
             fields = _fields(text) if text else {}
         except _UNREADABLE:
             fields = {"body": json.dumps(text).encode()}
-        name = next((each for each in _LISTS if fields.get(each, b"").startswith(b"[")), "")
+        name = next((each for each in CONVERSATIONS if fields.get(each, b"").startswith(b"[")), "")
         if not name:
-            said = [fields.pop(each) for each in _LISTS if each in fields]
+            said = [fields.pop(each) for each in CONVERSATIONS if each in fields]
             return _Request(text, fields, said)
         head = dict(takewhile(lambda each: each[0] != name, fields.items()))
         listed = fields.pop(name)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pallas.bounds.picture_header import picture_of
 from pallas.model.long_strings import LEFT_OUT
-from pallas.model.steps import IDS
 
 MESSAGE: Final = 12
 """Bytes of prose that a message takes beside what it says."""
@@ -19,9 +18,10 @@ _SYNTAX: Final = 4
 _MEDIA: Final = frozenset({"data", "file_data"})
 """Names of values that hold a file in base64."""
 # fmt: off
-_FRAME: Final = IDS | {
-    "role", "type", "status", "cache_control", "thoughtSignature", "signature", "encrypted_content",
-}
+_FRAME: Final = frozenset({
+    "id", "call_id", "tool_call_id", "tool_use_id", "role", "type", "status", "cache_control",
+    "thoughtSignature", "signature", "encrypted_content",
+})
 """Names in a message whose values are no text for the model."""
 _HOLDERS: Final = frozenset({
     "content", "text", "parts", "output", "image_url", "source", "inlineData", "inline_data",

@@ -16,9 +16,17 @@ from typing import Any, Final
 import msgspec
 
 from pallas.model import StoredField
+from pallas.model.canonical_form import (
+    CONVERSATIONS,
+    VOLATILE_FIELDS,
+    IdNumbers,
+    field_text,
+    message_text,
+    numbered,
+    value_text,
+)
 from pallas.model.long_strings import MAX_STRING, shortened
 from pallas.model.redaction import MASK, Spellings, known_spellings
-from pallas.model.steps import IDS, VOLATILE_FIELDS
 
 from .forgotten_secrets import ForgottenSecrets
 from .part_size import PartSize, PictureSize, pictures_in
@@ -29,8 +37,6 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of parts that are remembered, so that they are not cleaned again."""
 _SHARED_FROM: Final = 256
 """Bytes from which a value beside the messages is a part of its own."""
-_LISTS: Final = ("messages", "input", "contents")
-"""What providers call the conversation."""
 MAX_CHAINS: Final = 8 * 1024 * 1024
 """Most bytes of conversations whose beginning is remembered as a whole."""
 _ENTRY: Final = 500
@@ -54,8 +60,9 @@ _ROLE: Final = msgspec.json.Decoder(_Role)
 class RequestPart:
     """A cleaned piece of JSON. ``parent`` is the message before it; a part without ``scope`` is shared.
 
-    ``digest`` identifies it within its scope, ``meaning`` is a digest without what differs each time.
-    ``pictures`` are those of a long message, of which ``body`` has digests only.
+    ``digest`` identifies it within its scope, ``meaning`` is a digest of its canonical form. ``pictures`` are
+    those of a long message, of which ``body`` has digests only. ``ids`` are those that no message before it
+    has; ``ids_before`` is the number of ids before it.
     """
 
     scope: str
@@ -66,6 +73,17 @@ class RequestPart:
     stored_at: float = 0.0  # when it was written to the ledger, 0 if it was not
     pictures: tuple[PictureSize, ...] = ()
     size: PartSize | None = None  # with the messages before it; None until it is measured
+    ids: tuple[str, ...] = ()
+    ids_before: int = 0
+
+    def number_of(self, value: str) -> int | None:
+        """The number of an id of this message or of one before it; None if none has it."""
+        part: RequestPart | None = self
+        while part is not None:
+            if value in part.ids:
+                return part.ids_before + part.ids.index(value) + 1
+            part = part.parent
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,25 +205,24 @@ class PartCache:
         meaning = sha256()
         for name, value in sorted(fields, key=lambda each: each[0]):
             if name not in VOLATILE_FIELDS:
-                meaning.update(f"{name}:{_meaning_of(value)};".encode())
-        return RequestParts(fields, meaning.hexdigest(), self._new)
+                meaning.update(f"{name}:{_meaning_of(name, value)};".encode())
+        return RequestParts(fields, numbered(meaning.hexdigest()), self._new)
 
     def split_call(self, name: str, arguments: bytes, scope: str = "") -> RequestParts:
-        """The parts of a call with these arguments, a JSON object. Ids among them count in its digest."""
+        """The parts of a call with these arguments, a JSON object, of which everything counts."""
         self._new = 0
         arguments = self.forgotten.masked(scope, arguments)
         self._known = None
         is_small = len(arguments) < _SHARED_FROM
         value = self._small(arguments.decode()) if is_small else self._part("", None, arguments)
         body = value if isinstance(value, str) else value.body
-        digest = sha256(f"{name}\n{_sorted(body)}".encode("utf-8", "replace")).hexdigest()
-        return RequestParts(
-            (("name", self._small(json.dumps(name))), ("arguments", value)), digest, self._new
-        )
+        digest = sha256(f"{name}\n{value_text(body)}".encode("utf-8", "replace")).hexdigest()
+        fields = (("name", self._small(json.dumps(name))), ("arguments", value))
+        return RequestParts(fields, numbered(digest), self._new)
 
     def _value(self, name: str, raw: bytes, scope: str) -> Value:
-        if name in _LISTS and raw.startswith(b"["):
-            return self._messages(raw, scope)
+        if name in CONVERSATIONS and raw.startswith(b"["):
+            return self._messages(raw, scope, name)
         return self._part("", None, raw) if len(raw) >= _SHARED_FROM else self._small(raw.decode())
 
     def _small(self, text: str) -> str:
@@ -216,26 +233,26 @@ class PartCache:
             found = self._texts[text] = masked(text, self._known)
         return found
 
-    def _messages(self, raw: bytes, scope: str) -> MessageChain:
+    def _messages(self, raw: bytes, scope: str, name: str) -> MessageChain:
         at, before, known = self._chains.get(scope, _NO_CHAIN)
         if known.last is not None and raw[at : at + 1] == b"," and hash(raw[:at]) == before:
             items = _ITEMS.decode(b"[" + raw[at + 1 :])  # only these are new
             leading, last, count = known.leading, known.last, known.count
         else:
             items = _ITEMS.decode(raw)
-            leading, last, count = self._leading(items), None, 0
+            leading, last, count = self._leading(items, name), None, 0
         for item in items[0 if count else len(leading) :]:
-            last = self._part(scope, last, bytes(item))
+            last = self._part(scope, last, bytes(item), name)
         chain = MessageChain(leading, last, count + len(items), scope)
         self._remember(scope, raw.rstrip()[:-1], chain)
         return chain
 
-    def _leading(self, items: list[msgspec.Raw]) -> tuple[RequestPart, ...]:
+    def _leading(self, items: list[msgspec.Raw], name: str) -> tuple[RequestPart, ...]:
         leading: list[RequestPart] = []
         for item in map(bytes, items[:_LEADING]):
             if not item.startswith(b"{") or _role(item) not in ("system", "developer"):
                 break
-            leading.append(self._part("", None, item))
+            leading.append(self._part("", None, item, name))
         return tuple(leading)
 
     def _remember(self, scope: str, raw: bytes, chain: MessageChain) -> None:
@@ -247,12 +264,13 @@ class PartCache:
             _, (dropped, _, _) = self._chains.popitem(last=False)
             self._chain_bytes -= dropped + _ENTRY
 
-    def _part(self, scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
+    def _part(self, scope: str, parent: RequestPart | None, raw: bytes, name: str = "") -> RequestPart:
+        """A part; ``name`` is that of its conversation if it is a message."""
         key = (scope, parent.digest if parent is not None else "", raw)
         found = self._parts.get(key)
         if found is None:
             clean = self.forgotten.masked(scope, raw) if scope else raw
-            found = self._parts[key] = _part(scope, parent, clean, self._known)
+            found = self._parts[key] = _part(scope, parent, clean, self._known, name)
             if scope and MASK in found.body:
                 self.forgotten.note(scope, raw.decode("utf-8", "replace"), self._known or known_spellings())
             self._new += len(found.body)
@@ -265,19 +283,28 @@ class PartCache:
         return found
 
 
-def _part(scope: str, parent: RequestPart | None, raw: bytes, known: Spellings | None) -> RequestPart:
+def _part(
+    scope: str, parent: RequestPart | None, raw: bytes, known: Spellings | None, name: str
+) -> RequestPart:
     body, pictures = _clean(raw, known)
     above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
     digest = sha256(f"{above}\n{body}".encode()).hexdigest()
-    meaning = sha256(f"{meant}\n{_canonical(body)}".encode()).hexdigest()
-    return RequestPart(scope, digest, meaning, body, parent, pictures=pictures)
+    before = parent.ids_before + len(parent.ids) if parent is not None else 0
+    numbers = IdNumbers(before + 1, parent.number_of) if parent is not None else IdNumbers()
+    form = message_text(body, name, numbers) if name else value_text(body)
+    meaning = sha256(f"{meant}\n{form}".encode()).hexdigest()
+    ids = tuple(numbers.new)
+    return RequestPart(scope, digest, meaning, body, parent, pictures=pictures, ids=ids, ids_before=before)
 
 
-def _meaning_of(value: Value) -> str:
+def _meaning_of(name: str, value: Value) -> str:
     if isinstance(value, MessageChain):
         last = value.last.meaning if value.last is not None else ""
         return " ".join((*(part.meaning for part in value.leading), last))
-    return value.meaning if isinstance(value, RequestPart) else _canonical_small(value)
+    return value.meaning if isinstance(value, RequestPart) else _field_text(name, value)
+
+
+_field_text = lru_cache(_MAX_TEXTS)(field_text)
 
 
 def _role(item: bytes) -> str:
@@ -305,28 +332,3 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _shortened(each) for name, each in value.items()}
     return [_shortened(each) for each in value] if isinstance(value, list) else value
-
-
-def _sorted(body: str) -> str:
-    """JSON with sorted keys and no blanks."""
-    try:
-        return msgspec.json.encode(msgspec.json.decode(body), order="sorted").decode()
-    except (msgspec.DecodeError, RecursionError):
-        return body
-
-
-def _canonical(body: str) -> str:
-    """JSON without ids, with sorted keys and no blanks."""
-    try:
-        return msgspec.json.encode(_stable(msgspec.json.decode(body)), order="sorted").decode()
-    except (msgspec.DecodeError, RecursionError):
-        return body
-
-
-_canonical_small = lru_cache(_MAX_TEXTS)(_canonical)
-
-
-def _stable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _stable(each) for name, each in value.items() if name not in IDS}
-    return [_stable(each) for each in value] if isinstance(value, list) else value
