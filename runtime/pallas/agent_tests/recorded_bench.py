@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from pallas.client.fleet_address import FleetAddress
 from pallas.client.own_fleet import needed_by_all
 from pallas.config import Project
 from pallas.executors.replay.replay import ReplayPlan
-from pallas.fleet.replay_fleet import ReplayFleet
+from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
 from pallas.model import Fault, RecordedRun, Recording
 from pallas.model.fault_rules import AGENT
 from pallas.recordings.recorded_tools import RecordedTools
@@ -125,7 +125,7 @@ class RecordedBench:
         if outcome.is_miss:
             met = [Unmet("recording", one_line(outcome.fault, 500))]
         else:
-            met = failures(outcome.recording, _timeless(turn.expect))
+            met = [*failures(outcome.recording, _timeless(turn.expect)), *_unused(outcome, turn)]
         if not met and turn is test.turns[-1]:
             met = await self._scorers.failures(test, outcome.recording)
         return replace(
@@ -181,6 +181,13 @@ async def own_bench(
         place = FleetAddress(f"http://127.0.0.1:{fleet.port}", project.root)
         async with connect(place) as api:
             yield LiveBench(api, scorers, fleet.inject)
+
+
+def _unused(outcome: ReplayOutcome, turn: TurnTest) -> Iterator[Unmet]:
+    """What the replay did not need of the recording. A fault that ended the run leaves the rest unused."""
+    ended_by_fault = turn.faults is not None and outcome.recording.first.status != "ok"
+    if outcome.unused is not None and not ended_by_fault:
+        yield Unmet("recording", one_line(f"not all of it was used: {outcome.unused}", 500))
 
 
 def _tools_of(recording: Recording) -> dict[str, str]:

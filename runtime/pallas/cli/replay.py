@@ -40,7 +40,8 @@ def replay(
             "--tools",
             metavar="SIDE",
             show_default=False,
-            help="replay (the default), live, or NAME=live for one MCP server; repeatable.",
+            help="replay (the default), live, or NAME=live for one MCP server; repeatable. "
+            "local=live: functions of the agents' code.",
         ),
     ] = None,
     speed: Annotated[
@@ -129,13 +130,15 @@ def _write(recording: "Recording", path: Path) -> None:
 
 
 def _live_servers(project: "Project", tools: Sequence[str]) -> Iterator[str]:
+    from pallas.model.steps import OWN_CODE
+
     for each in tools:
         name, _, side = each.rpartition("=")
         if not name:
             _check("--tools", each, (*_SIDES, "NAME=live"))
             continue
         _check(f"--tools {name}", side, _SIDES)
-        known = (*project.downstreams, *project.servers)
+        known = (*project.downstreams, *project.servers, OWN_CODE)
         if name not in known:
             raise Wrong(f"--tools: there is no MCP server {one_line(name, 60)}; there are {', '.join(known)}")
         if side == "live":

@@ -203,6 +203,8 @@ class ExecutorInfo:
     """Goes on in the middle of a turn that another fleet began; others are asked again, or fail."""
     capacity: int = 0
     """How many runs it takes at a time; 0 for any number."""
+    dated: tuple[str, ...] = ()
+    """The instructions in its definition that name the date, with placeholders in place of it; masked."""
     payload: Any = None
     """The input of a typed handler (a PayloadType); None for agents that accept text."""
 

@@ -20,7 +20,7 @@ from pallas.executors.replay.replay import Replay, ReplayPlan
 from pallas.model import Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.ids import mint_run
-from pallas.recordings.replay_check import ReplayDifference, first_replay_difference
+from pallas.recordings.replay_check import ReplayDifference, first_replay_difference, first_unused
 from pallas.recordings.sent_history import sent_history
 from pallas.runs.in_flight import InFlight
 from pallas.runs.run_recording import record_run
@@ -39,7 +39,8 @@ _IN_MEMORY: Final = "memory"
 class ReplayOutcome:
     """What became of a replay. ``recording`` is that of the replayed run, ``fault`` why it failed.
 
-    ``difference`` is the first one to the recording; with ``is_miss`` something was asked that is not in it.
+    ``difference`` is the first one to the recording, ``unused`` the first recorded step that was not needed;
+    with ``is_miss`` something was asked that is not in it.
     """
 
     recording: Recording
@@ -47,11 +48,12 @@ class ReplayOutcome:
     fault: str = ""
     is_miss: bool = False
     difference: ReplayDifference | None = None
+    unused: ReplayDifference | None = None
 
     @property
     def is_same(self) -> bool:
         """Whether steps and answer are those of the recording."""
-        return not self.is_miss and self.difference is None
+        return not self.is_miss and self.difference is None and self.unused is None
 
 
 class ReplayFleet:
@@ -123,7 +125,8 @@ class ReplayFleet:
         outcome = await self.ask(request)
         if session.miss is not None:
             return replace(outcome, fault=session.miss.message, is_miss=True)
-        return replace(outcome, difference=first_replay_difference(recorded, outcome.recording))
+        compared = recorded, outcome.recording, self._replay.templates
+        return replace(outcome, difference=first_replay_difference(*compared), unused=first_unused(*compared))
 
     def inject(self, trace_id: str, faults: FaultPlan) -> None:
         """Inject faults into the calls of the runs with that trace."""

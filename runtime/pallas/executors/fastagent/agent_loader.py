@@ -57,7 +57,7 @@ HOOKS: Final = (
     log_seam.WAITING,
     *mcp_seam.HOOKS,
     *stdio_seam.HOOKS,
-    replay_seam.KEYS,
+    *replay_seam.HOOKS,
     lean_seam.NO_SUMMARY_AFTER,
     lean_seam.IDS_OF_SEARCHES,
     *lean_seam.SKILLS_WITHOUT_SETTINGS,

@@ -53,6 +53,7 @@ from .providers import AgentProviders, ProviderModel, refuse_model
 from .providers_failover import HeardEvents, answered, with_id
 from .providers_llm import answer_with
 from .read_files import Reads, noting
+from .replay_seam import dated_instructions
 from .run_progress import RunProgress
 from .server_notices import ServerNotices
 from .server_states import ServerStates
@@ -203,7 +204,10 @@ class FastAgentExecutor(Executor):
             providers_known=self._providers.facts(),
             capabilities=self._config.capabilities,
             continues=True,
+            dated=dated_instructions(fast),
         )
+        if (replay := current_replay()) is not None:
+            replay.know(self._config.name, self._info.dated)
 
     def load_agent(self) -> FastAgent:
         """Import and return the agent's definition. Raises Fault (CONFIG)."""

@@ -291,6 +291,8 @@ class ProcessExecutor(Executor):
             files = self._info.files if self._sources else answer.info.files
             instruction = redact_text(answer.info.instruction)
             self._info = replace(answer.info, files=files, instruction=instruction)
+            if (replay := current_replay()) is not None:
+                replay.know(self._name, answer.info.dated)
         if isinstance(answer, CommandDone) and answer.sources:
             self._sources = answer.sources
 

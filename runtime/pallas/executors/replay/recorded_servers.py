@@ -67,7 +67,7 @@ def _server(replay: Replay, name: str) -> Server[Any]:
 
     async def call_tool(context: Any, params: Any) -> CallToolResult:
         result = await replay.answer_call(label, one_line(params.name, 80), params.arguments or {})
-        content = [_with_stand_ins(each) for each in result.get("content", ())]
+        content = [with_stand_ins(each) for each in result.get("content", ())]
         return CallToolResult.model_validate({**result, "content": content})
 
     return Server(
@@ -78,13 +78,13 @@ def _server(replay: Replay, name: str) -> Server[Any]:
     )
 
 
-def _with_stand_ins(value: Any) -> Any:
+def with_stand_ins(value: Any) -> Any:
     """A block of content, with a stand-in for the data of each picture that the recording lacks."""
     if not isinstance(value, dict):
         return value
     return {
         key: stand_in(each)
         if key in _DATA and isinstance(each, str) and is_stored(each)
-        else _with_stand_ins(each)
+        else with_stand_ins(each)
         for key, each in value.items()
     }

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -12,6 +12,7 @@ import msgspec
 
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.model import Fault, FaultType, Recording, StepDetail
+from pallas.model.dated_template import DatedTemplate
 from pallas.recordings.event_stream import events_of
 from pallas.recordings.first_difference import loaded
 from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
@@ -32,7 +33,8 @@ class ReplayPlan:
     """What is answered from a recording, or from the runs of several in one.
 
     With ``live_models`` models, workers and remote agents are asked for real, with ``live_tools`` all MCP
-    servers, else those in ``live_servers``. ``agents_at`` are the servers that are agents of the replay's own
+    servers and the agents' own functions, else those in ``live_servers``; functions are ``local`` there.
+    ``agents_at`` are the servers that are agents of the replay's own
     fleet, with their URLs there. ``is_timed``: answers take as long as they did.
     """
 
@@ -71,7 +73,13 @@ class Replay:
     def __init__(self, plan: ReplayPlan) -> None:
         self.plan = plan
         self.tools = RecordedTools(plan.recording)
+        self.templates: dict[str, tuple[DatedTemplate, ...]] = {}
+        """The templates of instructions that name the date, by agent."""
         self._sessions: OrderedDict[str, ReplaySession] = OrderedDict()
+
+    def know(self, agent: str, dated: Iterable[str]) -> None:
+        """Know the templates of an agent's instructions that name the date."""
+        self.templates[agent] = tuple(map(DatedTemplate, dated))
 
     def session(self, trace_id: str = "") -> ReplaySession:
         """The replay with that trace, by default that of the current run. A new one has all answers."""
@@ -128,6 +136,7 @@ class Replay:
             value.digest,
             step.request.text(),
             (run.run_id, step.number),
+            self.templates.get(run.agent, ()),
         )
         return _response(self._found(asked), request, is_timed=self.plan.is_timed)
 

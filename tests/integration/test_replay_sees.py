@@ -1,0 +1,240 @@
+"""What changes in an agent makes its recorded runs differ; what changes nothing leaves them as they are."""
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.backends import servers
+from support.offline import offline_project
+from support.projects import edit, edited
+from support.replayed import FOLDER, assert_same, recorded, replayed
+from support.surfaces import command
+from support.typed import typed_project
+
+from pallas.agent_tests.test_run import run_recorded
+from pallas.recordings.recording_folder import read, write
+
+SCRIPT = """
+rules:
+  - when: {last: user, text: odd}
+    call: [{tool: book, arguments: {id: "odd", at: "2026-12-24"}}]
+  - when: {last: user}
+    call: [{tool: book, arguments: {id: "7", at: "2026-12-24 10:30"}}]
+  - when: {last: tool}
+    say: "so: {{ result }}"
+"""
+HOTEL = '''
+from pathlib import Path
+
+from fast_agent import FastAgent
+
+fast = FastAgent("hotel")
+
+
+def book(id: str, at: str) -> str:
+    """Book a room."""
+    with Path(__file__).with_name("booked.txt").open("a") as file:
+        file.write(f"{id} {at}\\n")
+    if id == "odd":
+        raise ValueError("there is no such room")
+    return f"room {id} at {at}"
+
+
+@fast.agent(
+    name="hotel",
+    instruction="You book rooms. Today is {{currentDate}}. The fair is on 24 December 2026, at 10:30.",
+    function_tools=[book],
+)
+async def main() -> None: ...
+'''
+
+
+def hotel(root: Path, **keys: Any) -> Path:
+    return offline_project(root, {"hotel": HOTEL}, SCRIPT, keys={"hotel": keys} if keys else None)
+
+
+def booked(root: Path) -> list[str]:
+    """What the function has written."""
+    path = root / "agents" / "booked.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def of_another_day(root: Path) -> Any:
+    """The recording as it would have been on another day."""
+    today = datetime.now().strftime("%d %B %Y")
+    for path in (root / FOLDER).rglob("*.yaml"):
+        text = re.sub(r"\n +digest: .*|\ndigest: .*", "", path.read_text())
+        path.write_text(re.sub(r"\s+".join(today.split()), "03 May 2025", text))
+    return read(root / FOLDER)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
+@pytest.mark.parametrize("isolation", ["none", "process"])
+async def test_a_function_is_answered_from_the_recording_and_runs_only_if_it_is_live(
+    tmp_path: Path, isolation: str
+) -> None:
+    root = hotel(tmp_path / "p", **({"isolation": "process"} if isolation == "process" else {}))
+    recording = await recorded(root, "hotel", "a room")
+    assert recording.first.answer == "so: room 7 at 2026-12-24 10:30"
+    assert booked(root) == ["7 2026-12-24 10:30"]
+    outcome = await replayed(root, recording)
+    assert_same(outcome)
+    assert outcome.recording.first.answer == recording.first.answer
+    assert booked(root) == ["7 2026-12-24 10:30"]
+    assert_same(await replayed(root, recording, live_servers=frozenset({"local"})))
+    assert len(booked(root)) == 2
+
+
+@pytest.mark.slow
+async def test_a_function_that_raised_is_replayed_and_another_call_of_it_is_not_made(tmp_path: Path) -> None:
+    root = hotel(tmp_path / "p")
+    recording = await recorded(root, "hotel", "an odd one")
+    assert "there is no such room" in recording.first.answer
+    assert_same(await replayed(root, recording))
+    edit(root / "model.yaml", '"odd", at: "2026-12-24"', '"odd", at: "2026-12-25"')
+    outcome = await replayed(root, recording, live_models=True)
+    assert outcome.is_miss
+    assert 'arguments.at is "2026-12-25", in step 2 of hotel it was "2026-12-24"' in outcome.fault
+    assert outcome.fault.endswith("use --tools local=live, or record the run again")
+    assert booked(root) == ["odd 2026-12-24"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("id: str, at", "id: int, at", "tools[0].function.parameters.properties.id.type"),
+        ("24 December 2026", "1 January 2027", "messages[0].content"),
+        ("at 10:30.", "at 11:30.", "messages[0].content"),
+        ("Today is {{currentDate}}", "The date is {{currentDate}}", "messages[0].content"),
+        ("Today is {{currentDate}}.", "Today is 3 May 2026.", "messages[0].content"),
+    ],
+    ids=["an id in a schema", "a date", "a time", "words beside a date", "a date without a placeholder"],
+)
+async def test_a_change_of_an_agent_is_a_miss(tmp_path: Path, old: str, new: str, said: str) -> None:
+    root = hotel(tmp_path / "p")
+    recording = await recorded(root, "hotel", "a room")
+    edit(root / "agents" / "hotel.py", old, new)
+    outcome = await replayed(root, recording)
+    assert outcome.is_miss
+    assert said in outcome.fault
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
+@pytest.mark.parametrize("isolation", ["none", "process"])
+async def test_the_date_of_a_template_is_that_of_the_day(tmp_path: Path, isolation: str) -> None:
+    root = hotel(tmp_path / "p", **({"isolation": "process"} if isolation == "process" else {}))
+    await recorded(root, "hotel", "a room")
+    recording = of_another_day(root)
+    assert "Today is 03 May 2025." in recording.first.steps[0].request
+    assert_same(await replayed(root, recording))
+    edit(root / "agents" / "hotel.py", "24 December 2026", "24 December 2027")
+    assert (await replayed(root, recording)).is_miss
+
+
+HARMLESS = [
+    *((f"\n\ndef unused_{number}() -> int:\n    return {number}\n", "") for number in range(4)),
+    *((f"\n# A comment, number {number}.\n", "") for number in range(4)),
+    ("", "import os\nimport json\n"),
+    ("\n\n\n", "\n"),
+    ("\n", '"""Books rooms."""\n'),
+    ("\nLIMIT = 3\n", ""),
+]
+"""What is added behind the code of an agent, and before it."""
+SAME_SETTINGS = 8
+
+
+@pytest.mark.slow
+async def test_twenty_saves_that_change_nothing_that_matters_are_the_same(tmp_path: Path) -> None:
+    root = hotel(tmp_path / "p")
+    recording = await recorded(root, "hotel", "a room")
+    code, settings = root / "agents" / "hotel.py", root / "agents.yaml"
+    before, entries = code.read_text(), yaml.safe_load(settings.read_text())
+    for behind, ahead in HARMLESS:
+        code.write_text(ahead + before + behind)
+        assert_same(await replayed(root, recording))
+    code.write_text(before)
+    for number in range(SAME_SETTINGS):
+        names = list(entries)
+        moved = {name: entries[name] for name in names[number % len(names) :] + names[: number % len(names)]}
+        settings.write_text(f"# Saved {number} times.\n{yaml.safe_dump(moved, sort_keys=False)}")
+        assert_same(await replayed(root, recording))
+    assert len(HARMLESS) + SAME_SETTINGS == 20
+    assert len(booked(root)) == 1
+
+
+DESK = """
+    from dataclasses import dataclass
+
+    from pallas.contract import HandlerResponse, Text
+    from pallas.llm import complete
+
+    @dataclass
+    class Ask:
+        text: str
+
+    async def asker(payload, metadata):
+        for question in ("first", "second"):
+            answer = await complete(model="m-1", messages=[{"role": "user", "content": question}])
+        return HandlerResponse.respond(Text("done"))
+"""
+
+
+async def kept_handler(root: Path) -> Path:
+    """The test of a kept run of a handler that asked its model twice; the model is gone."""
+    async with servers(["fine", "fine"]) as (server,):
+        backend = {"provider": "openai", "id": "one", "base_url": server.base, "api_key": "none"}
+        typed_project(
+            root,
+            DESK,
+            {"asker": {"payload": "Ask", "agent": True}},
+            top={"llm": {"retry_base_delay": 0, "backends": [{**backend, "supported_models": ["m-"]}]}},
+            config={"default_model": "openai.m-1"},
+        )
+        recording = await recorded(root, "asker", "hello")
+    assert len(recording.first.steps) == 2
+    path = root / "tests" / "agents" / "lost.yaml"
+    path.parent.mkdir(parents=True)
+    write(recording, path.with_name("lost.recording"))
+    kept = {"agent": "asker", "ask": "hello", "recording": "lost.recording"}
+    path.write_text(yaml.safe_dump({**kept, "expect": {"answer": {"contains": "done"}}}))
+    return path
+
+
+@pytest.mark.slow
+async def test_a_test_that_leaves_a_recorded_step_unused_does_not_pass_anywhere(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    path = await kept_handler(root)
+    said = "recording: not all of it was used: step 2 of asker: the model request m-1 is not made"
+    status, out, _ = await command("test", "-p", str(root))
+    assert (status, "passed   lost" in out) == (0, True), out
+    with edited(root / "desk.py", '("first", "second")', '("first",)'):
+        status, out, _ = await command("test", "-p", str(root))
+        assert (status, said in out) == (1, True), out
+        ran = await run_recorded(root, [], 120)  # as a reload does
+        assert [(each.verdict, each.failures) for each in ran.tests] == [("failed", (said,))]
+        status, out, _ = await command("replay", str(path.with_name("lost.recording")), "-p", str(root))
+        assert (status, "step 2 of asker: the model request m-1 is not made" in out) == (1, True)
+        assert said in await pytest_in(root)
+
+
+async def pytest_in(root: Path) -> str:
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--pallas", "tests")
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, cwd=root, stdout=PIPE)
+    try:
+        async with asyncio.timeout(120):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 1
+    return out.decode()
