@@ -4,7 +4,9 @@ import asyncio
 import re
 import sys
 from asyncio.subprocess import PIPE
+from dataclasses import replace
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from support.surfaces import command
 from support.typed import typed_project
 
 from pallas.agent_tests.test_run import run_recorded
+from pallas.model import StepDetail
 from pallas.recordings.recording_folder import read, write
 
 SCRIPT = """
@@ -90,6 +93,21 @@ async def test_a_function_is_answered_from_the_recording_and_runs_only_if_it_is_
     assert booked(root) == ["7 2026-12-24 10:30"]
     assert_same(await replayed(root, recording, live_servers=frozenset({"local"})))
     assert len(booked(root)) == 2
+
+
+@pytest.mark.slow
+async def test_a_recording_with_digests_of_an_older_form_is_compared_as_a_whole(tmp_path: Path) -> None:
+    root = hotel(tmp_path / "p")
+    recording = await recorded(root, "hotel", "a room")
+
+    def older(detail: StepDetail) -> StepDetail:
+        return replace(detail, step=replace(detail.step, digest=sha256(b"another form").hexdigest()))
+
+    first = replace(recording.first, steps=tuple(map(older, recording.first.steps)))
+    old = replace(recording, runs=(first,))
+    assert_same(await replayed(root, old))
+    edit(root / "agents" / "hotel.py", "id: str, at", "id: int, at")
+    assert (await replayed(root, old)).is_miss
 
 
 @pytest.mark.slow

@@ -56,11 +56,6 @@ def tool_exception() -> str:
     return _exception.get()
 
 
-def note_structured(content: Any) -> None:
-    """Note the structured content of the result of this task's call: that of a function of the agent."""
-    _structured.set(content)
-
-
 def structured_content() -> Any:
     """Return the structured content of the result of this task's call; None if it has none."""
     return _structured.get()

@@ -2,7 +2,7 @@
 
 Functions, and the tools for files that fast-agent has itself, are answered from the recording, as calls of
 servers are. Commands of its shell are no steps and are not recorded: a call of one is a miss. Outside of a
-replay only the results of functions are noted for the record.
+replay only the templates of instructions are noted.
 
 ``tests/contract/test_hooks.py`` fails when a wrapped function changes.
 """
@@ -26,8 +26,6 @@ from pallas.model.steps import OWN_CODE
 from pallas.safe_text import one_line
 from pallas.telemetry.step_record import enclosing_call
 from pallas.telemetry.trace_context import current_run
-
-from .forward_trace import note_structured
 
 _NO_KEY: Final = "none"
 _MAX_TEMPLATES: Final = 1_000
@@ -65,13 +63,10 @@ def _noting_template(original: Any) -> Any:
 def _function(original: Any) -> Any:
     async def run(self: Any, arguments: dict[str, Any]) -> Any:
         if (call := _recorded_call()) is None:
-            result = await original(self, arguments)
-            note_structured(getattr(result, "structured_content", None))
-            return result
+            return await original(self, arguments)
         recorded = await _answer(*call, arguments)
         if recorded.is_error:  # as fast-agent shows the text of what a function raises
             raise RuntimeError("\n".join(str(getattr(each, "text", "")) for each in recorded.content))
-        note_structured(recorded.structured_content)
         return ToolResult(recorded.content, recorded.structured_content)
 
     return run
