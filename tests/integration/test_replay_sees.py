@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from support.backends import servers
+from support.live import agent_module
 from support.offline import offline_project
 from support.projects import edit, edited
 from support.replayed import FOLDER, assert_same, recorded, replayed
@@ -187,6 +188,65 @@ async def test_twenty_saves_that_change_nothing_that_matters_are_the_same(tmp_pa
         assert_same(await replayed(root, recording))
     assert len(HARMLESS) + SAME_SETTINGS == 20
     assert len(booked(root)) == 1
+
+
+SERVED = """
+rules:
+  - when: {last: user}
+    call: [{tool: shelf__find, arguments: {what: "lamps"}}]
+  - when: {last: tool}
+    say: "so: {{ result }}"
+"""
+SHELF = '''
+from mcp.server import MCPServer
+
+server = MCPServer("shelf", instructions="Find first.")
+
+
+@server.tool()
+def look(at: str) -> str:
+    """Look at a thing."""
+    return "seen"
+
+
+@server.tool()
+def find(what: str) -> str:
+    """Find a thing."""
+    return f"three {what}"
+
+
+server.run()
+'''
+
+
+@pytest.mark.slow
+async def test_what_the_lock_has_of_a_server_is_what_it_offers(tmp_path: Path) -> None:
+    shelf = {"command": "python", "args": ["shelf.py"]}
+    root = offline_project(
+        tmp_path / "p",
+        {"plain": agent_module("plain", ("shelf",))},
+        SERVED,
+        config={"mcp": {"servers": {"shelf": shelf}}},
+        files={"shelf.py": SHELF},
+    )
+    recording = await recorded(root, "plain", "look")
+    # Without a lock a replay does not know what the server offers now.
+    with edited(root / "shelf.py", "def find(", "def seek("):
+        assert_same(await replayed(root, recording))
+    await command("lock", "--yes", "-p", str(root))
+    assert_same(await replayed(root, recording))
+    for old, new, said in (
+        ("def find(", "def seek(", 'tools[1].function.name is "shelf__seek"'),
+        ("what: str", "what: int", 'properties.what.type is "integer"'),
+        ("@server.tool()\ndef look", "def look", 'tools[0].function.name is "shelf__find"'),
+    ):
+        with edited(root / "shelf.py", old, new):
+            await command("lock", "--yes", "-p", str(root))
+            outcome = await replayed(root, recording)
+            assert outcome.is_miss
+            assert said in outcome.fault
+    with edited(root / "agents.yaml", "agents:\n", "tools_lock: warn\nagents:\n"):
+        assert_same(await replayed(root, recording))
 
 
 DESK = """

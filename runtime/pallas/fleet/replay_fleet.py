@@ -3,6 +3,8 @@
 With all of them live it goes on from a step of a recording.
 """
 
+import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -26,6 +28,8 @@ from pallas.runs.in_flight import InFlight
 from pallas.runs.run_recording import record_run
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.trace_context import child_of
+from pallas.tools_lock.lock_file import read_lock
+from pallas.tools_lock.surface import Surface
 
 from .fleet import Fleet
 
@@ -33,6 +37,7 @@ SURFACE: Final = "replay"
 """The surface of a run that replays another one."""
 _LOOPBACK: Final = "127.0.0.1"
 _IN_MEMORY: Final = "memory"
+_PLAIN: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,8 @@ class ReplayFleet:
     async def started(cls, project: Project, plan: ReplayPlan) -> AsyncIterator[Self]:
         """Start it with the agents of ``project``, and stop it when the block ends. Raises Fault."""
         port = free_port()
-        plan = replace(plan, agents_at=dict(_agents_at(project, port)))
+        offered = await asyncio.to_thread(_offered, project)
+        plan = replace(plan, agents_at=dict(_agents_at(project, port)), offered=offered)
         replay = Replay(plan)
         fleet = Fleet(
             _replayed(project, plan, port), dev=True, record=False, database=_IN_MEMORY, faults=FaultPlan(())
@@ -181,6 +187,19 @@ def _agents_at(project: Project, port: int) -> Iterator[tuple[str, str]]:
         for agent in project.agents.values():
             if server.url and leads_to(server.url, agent.name, project):
                 yield server.name, f"http://{_LOOPBACK}:{port}/{AGENTS}/{agent.slug}/mcp"
+
+
+def _offered(project: Project) -> dict[str, Surface]:
+    """What the servers of a project list, where a served fleet lets models see nothing else. Raises Fault.
+
+    A server with names that models get otherwise is left out: their calls are recorded by those.
+    """
+    lock = read_lock(project.root) if project.tools_lock.mode in (None, "hold") else None
+    return {
+        name: server.surface
+        for name, server in (lock.servers if lock is not None else {}).items()
+        if not server.not_lockable and all(map(_PLAIN.fullmatch, server.surface.tools))
+    }
 
 
 def _replayed(project: Project, plan: ReplayPlan, port: int) -> Project:

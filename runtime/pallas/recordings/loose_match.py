@@ -54,7 +54,9 @@ def _is_of_one_picture(stored: str, sent: str) -> bool:
     if not comma:
         return stood_for == stored
     length, whole = _LENGTH.search(stood_for), _LENGTH.search(stored)
-    return bool(length and whole) and int(length[1]) + len(head) + 1 == int(whole[1])
+    if length is None or whole is None:
+        return False
+    return int(length[1]) + len(head) + 1 == int(whole[1])
 
 
 def loose_key(form: Any) -> str:

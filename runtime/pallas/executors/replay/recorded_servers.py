@@ -1,7 +1,10 @@
-"""MCP servers in memory, with the tools and instructions that models saw in a recording."""
+"""MCP servers in memory, with the tools and instructions that models saw in a recording.
+
+What ``tools.lock`` has of a server comes before that: it is what the server offers now.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,10 +60,9 @@ async def recorded_server(replay: Replay, name: str) -> AsyncIterator[Any]:
 
 def _server(replay: Replay, name: str) -> Server[Any]:
     label = one_line(name, 80).replace("/", "-")  # as steps name it
-    tools = [
-        Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema))
-        for tool in replay.tools.of(name)
-    ]
+    tools, instructions = list(_tools(replay, name)), replay.tools.instructions(name)
+    if (offered := replay.plan.offered.get(name)) is not None:
+        instructions = offered.instructions
 
     async def list_tools(context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=tools)
@@ -72,10 +74,24 @@ def _server(replay: Replay, name: str) -> Server[Any]:
 
     return Server(
         name,
-        instructions=replay.tools.instructions(name) or None,
+        instructions=instructions or None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def _tools(replay: Replay, name: str) -> Iterator[Tool]:
+    """The tools of a server, in the order in which models saw them: by the lock if it has the server."""
+    seen = replay.tools.of(name)
+    offered = replay.plan.offered.get(name)
+    if offered is None:
+        for tool in seen:
+            yield Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema))
+        return
+    for each in dict.fromkeys((*(tool.name for tool in seen), *offered.tools)):
+        if (document := offered.tools.get(each)) is not None:
+            described = document.get("description", "")
+            yield Tool(name=each, description=described, input_schema=document.get("inputSchema", {}))
 
 
 def with_stand_ins(value: Any) -> Any:

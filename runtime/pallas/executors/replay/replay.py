@@ -19,6 +19,7 @@ from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
 from pallas.recordings.recorded_tools import RecordedTools
 from pallas.telemetry.step_record import current_step, enclosing_call
 from pallas.telemetry.trace_context import current_run
+from pallas.tools_lock.surface import Surface
 
 MAX_SESSIONS: Final = 16
 """Replays that are known at the same time."""
@@ -34,8 +35,9 @@ class ReplayPlan:
 
     With ``live_models`` models, workers and remote agents are asked for real, with ``live_tools`` all MCP
     servers and the agents' own functions, else those in ``live_servers``; functions are ``local`` there.
-    ``agents_at`` are the servers that are agents of the replay's own
-    fleet, with their URLs there. ``is_timed``: answers take as long as they did.
+    ``agents_at`` are the servers that are agents of the replay's own fleet, with their URLs there.
+    ``offered`` is what servers list by ``tools.lock``, which replaces what models saw of them. ``is_timed``:
+    answers take as long as they did.
     """
 
     recording: Recording = field(repr=False)
@@ -43,6 +45,7 @@ class ReplayPlan:
     live_tools: bool = False
     live_servers: frozenset[str] = frozenset()
     agents_at: Mapping[str, str] = field(default_factory=dict)
+    offered: Mapping[str, Surface] = field(default_factory=dict, repr=False)
     is_timed: bool = False
 
     def is_live(self, server: str) -> bool:
