@@ -112,6 +112,22 @@ async def test_a_recording_with_digests_of_an_older_form_is_compared_as_a_whole(
 
 
 @pytest.mark.slow
+async def test_a_function_of_an_agent_of_the_same_definition_is_not_called_either(tmp_path: Path) -> None:
+    boss = '@fast.agent(name="boss", instruction="You are boss.", agents=["hotel"], default=True)'
+    script = SCRIPT.replace(
+        "rules:\n",
+        "rules:\n  - when: {last: user, system: You are boss}\n"
+        '    call: [{tool: agent__hotel, arguments: {message: "a room"}}]\n',
+    )
+    code = f"{HOTEL}\n\n{boss}\nasync def first() -> None: ...\n"
+    root = offline_project(tmp_path / "p", {"boss": code}, script)
+    recording = await recorded(root, "boss", "a room")
+    assert booked(root) == ["7 2026-12-24 10:30"], recording
+    assert_same(await replayed(root, recording))
+    assert len(booked(root)) == 1
+
+
+@pytest.mark.slow
 async def test_a_function_that_raised_is_replayed_and_another_call_of_it_is_not_made(tmp_path: Path) -> None:
     root = hotel(tmp_path / "p")
     recording = await recorded(root, "hotel", "an odd one")
