@@ -206,6 +206,39 @@ async def test_twenty_saves_that_change_nothing_that_matters_are_the_same(tmp_pa
     assert len(booked(root)) == 1
 
 
+COMMANDS = """
+rules:
+  - when: {last: user}
+    call: [{tool: bash, arguments: {command: "echo ran >> ran.txt"}}]
+  - when: {last: tool}
+    say: "so"
+"""
+
+
+@pytest.mark.slow
+async def test_a_command_of_the_shell_is_run_only_if_it_is_live(tmp_path: Path) -> None:
+    root = offline_project(tmp_path / "p", {"plain": agent_module("plain", shell=True)}, COMMANDS)
+    recording = await recorded(root, "plain", "go")
+    assert (root / "ran.txt").read_text() == "ran\n"
+    outcome = await replayed(root, recording)
+    assert outcome.is_miss
+    assert "a call of bash, which runs a command, is never in a recording" in outcome.fault
+    assert (root / "ran.txt").read_text() == "ran\n"
+
+
+@pytest.mark.slow
+async def test_a_file_is_written_only_if_functions_are_live(tmp_path: Path) -> None:
+    script = COMMANDS.replace("bash", "write_text_file").replace(
+        '{command: "echo ran >> ran.txt"}', '{path: "ran.txt", content: "ran"}'
+    )
+    root = offline_project(tmp_path / "p", {"plain": agent_module("plain", shell=True)}, script)
+    recording = await recorded(root, "plain", "go")
+    assert (root / "ran.txt").read_text() == "ran", recording.first.steps[0].request
+    (root / "ran.txt").unlink()
+    assert_same(await replayed(root, recording))
+    assert not (root / "ran.txt").exists()
+
+
 SERVED = """
 rules:
   - when: {last: user}
