@@ -65,12 +65,12 @@ async def test_a_port_has_its_time_to_answer_though_others_block_the_loop(
     await listener.stop(0)
 
 
-async def test_a_port_ends_when_it_is_told_to_and_waits_for_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_port_ends_at_once_also_between_two_looks_at_its_connections() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await PlainTextResponse("hello")(scope, receive, send)
 
-    monkeypatch.setattr(listeners, "_TICK", HOUR)
-    listener = Listener(app, bind("127.0.0.1", 0, "test"), lifespan=False)
+    bounds = replace(BOUNDS, look=HOUR)
+    listener = Listener(app, bind("127.0.0.1", 0, "test"), lifespan=False, bounds=bounds)
     await listener.start()
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:  # its connection stays open
         answer = await http.get(f"http://127.0.0.1:{listener.port}/")

@@ -253,7 +253,7 @@ class AnswerLines(Widget):
         for line_filter in self.get_line_filters():
             strips = [strip.apply_filter(line_filter, background) for strip in strips]
         hover = self.hover_style
-        if hover._link_id and "@click" in hover.meta:
+        if "@click" in hover.meta:
             strips = [strip.style_links(hover.link_id, self.link_style_hover) for strip in strips]
         if crop.column_span != (0, self.size.width):
             strips = [strip.crop(*crop.column_span) for strip in strips]
