@@ -178,6 +178,26 @@ async def test_a_folder_that_never_answers_does_not_hold_the_keys(
         stuck.set()
 
 
+async def test_a_folder_that_answers_late_is_shown(
+    picker: Picker, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from threading import Event
+
+    answers = Event()
+
+    def late(folder: Path, **options: bool) -> listing.FolderListing:
+        answers.wait(60)
+        return list_folder(folder, **options)
+
+    monkeypatch.setattr(file_dialog, "TIMEOUT", 0.2)
+    monkeypatch.setattr(file_dialog, "list_folder", late)
+    await picker.pilot.press("enter")
+    await picker.until(lambda: "did not answer within" in picker.text())
+    answers.set()
+    await picker.until(lambda: picker.names() == ["circle", "old", "deep.gif"])
+    assert "did not answer" not in picker.text()
+
+
 async def test_it_fits_into_a_small_terminal(picker: Picker) -> None:
     await picker.pilot.resize_terminal(60, 20)
     await picker.until(lambda: "A.JPG" in picker.text() and "filter" in picker.text())

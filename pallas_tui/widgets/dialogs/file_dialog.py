@@ -27,7 +27,7 @@ from ..status_line import StatusLine
 from ..tones import DIM
 
 TIMEOUT = 5.0
-"""Seconds that a folder gets; one on a network may never answer."""
+"""Seconds until a folder is said not to answer; one on a network may never do."""
 _SIZE, _WHEN = 8, 13
 
 
@@ -93,13 +93,15 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
     @work(group="folder", exclusive=True, exit_on_error=False, description="read a folder")
     async def _read(self, folder: Path, came_from: Path | None = None) -> None:
         self._list.hint = "Reading…"
+        reading = asyncio.ensure_future(
+            asyncio.to_thread(list_folder, folder, hidden=self._hidden, every=self._every)
+        )
         try:
-            listing = await asyncio.wait_for(
-                asyncio.to_thread(list_folder, folder, hidden=self._hidden, every=self._every), TIMEOUT
-            )
-        except TimeoutError:
-            self._show_status(f"{one_line(str(folder), 120)} did not answer within {TIMEOUT:g} s")
-            return
+            if not (await asyncio.wait({reading}, timeout=TIMEOUT))[0]:
+                self._show_status(f"{one_line(str(folder), 120)} did not answer within {TIMEOUT:g} s")
+            listing = await reading  # a late answer is shown, unless another folder was asked for
+        finally:
+            reading.cancel()
         if listing.problem and not listing.items and folder != self._folder:
             self._show_status(listing.problem)  # stay where it was good
             return
