@@ -12,7 +12,6 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas_tui import app as workbench_app
 from pallas_tui import diagnostics
 from pallas_tui.screens.about_screen import AboutScreen
 from pallas_tui.screens.help_screen import HelpScreen
@@ -37,8 +36,6 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         diagnostics, "versions", lambda: ("Versions", (("pallas-mcp", "1.0"), ("python", "3.13.0")))
     )
     monkeypatch.setattr(diagnostics, "process", lambda: ("Process", (("pid", "1"), ("threads", "4"))))
-    monkeypatch.setattr(workbench_app, "versions", diagnostics.versions)
-    monkeypatch.setattr(workbench_app, "process", diagnostics.process)
     for name in (
         "TMUX",
         "SSH_CONNECTION",
