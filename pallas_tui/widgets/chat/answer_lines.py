@@ -25,8 +25,9 @@ from .answer_layout import Code, LaidBlock, Row, lay_out
 
 SHOWN: Final = 200_000
 """Characters of a message that are shown; a copy has all."""
-STEP: Final = 16
-"""Rows by which a long answer grows while it is written: all that is above it moves, and is sent again."""
+ROOM: Final = 8
+"""A long answer grows by this part of the screen while it is written: what is above moves then, and is sent
+again."""
 _ROWS: Final = 300
 _BLOCKS: Final = 60
 _FOUND: Final = ("underline", "bold reverse")
@@ -89,7 +90,7 @@ class AnswerLines(Widget):
         """It is ``live`` until ``settle`` is called. The messages of a conversation share ``drawn``."""
         super().__init__(classes="chat-text")
         self._markdown, self._glyphs = markdown, glyphs
-        self._live = self._has_room = live
+        self._live = live
         self._drawn = drawn or DrawnRows()
         self._text = ""
         self._start_again()
@@ -135,18 +136,13 @@ class AnswerLines(Widget):
         self._take_blocks()
 
     def settle(self) -> None:
-        """Show the end of the text as what it is: no more comes. The rows stay where they are."""
+        """Show the end of the text as what it is, in as many rows as it has: no more comes."""
         if self._live:
+            before = self.shown_rows
             self._live = False
             self._end()
             self._take_blocks()
-            self.refresh()
-
-    def trim(self) -> None:
-        """Take no more rows than the text has: something follows it."""
-        if self._has_room:
-            self._has_room = False
-            self.refresh(layout=True)
+            self.refresh(layout=self.shown_rows != before)
 
     def _end(self) -> None:
         self._ended = True
@@ -218,9 +214,12 @@ class AnswerLines(Widget):
 
     @property
     def shown_rows(self) -> int:
-        """How many rows it takes: a long one that is written has room for more, and moves seldom."""
+        """How many rows it takes: a long one that is written has room for a few more, and moves seldom."""
         rows = self.rows
-        return -(-rows // STEP) * STEP if self._has_room and rows > STEP else rows
+        if not self._live or not self.is_attached:
+            return rows
+        step = max(1, self.app.size.height // ROOM)
+        return -(-rows // step) * step if rows > step else rows
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return container.width

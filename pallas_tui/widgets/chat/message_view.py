@@ -157,7 +157,6 @@ class MessageView(Vertical):
                     text.show(part.text)
                     if index < len(parts) - 1:
                         text.settle()
-                        text.trim()
                 case ToolTree() as calls:
                     calls.limit(part)
         await self._remove_from(len(parts))
@@ -213,18 +212,11 @@ class MessageView(Vertical):
             self._settle_parts()
             await self.mount(*self._pictures())
 
-    def trim(self) -> None:
-        """Take no more rows than it has: another message follows."""
-        for text in self.texts:
-            text.trim()
-
     def _settle_parts(self) -> None:
         for part, widget in self._content:
             if isinstance(widget, AnswerLines):
                 widget.show(part.text)
                 widget.settle()
-                if widget is not self._content[-1][1] or self.entry.attachments:
-                    widget.trim()
             elif isinstance(widget, ToolTree):
                 widget.limit(part)
                 widget.settle()

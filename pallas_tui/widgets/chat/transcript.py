@@ -252,9 +252,6 @@ class Transcript(VerticalScroll, can_focus=True):
 
     async def _add(self, entries: Iterable[ChatEntry], live: bool = False) -> None:
         views = self._made(entries, live)
-        if views:
-            for view in self._views.values():
-                view.trim()
         self._views.update({view.entry.key: view for view in views})
         if views:
             await self.mount_all(views)
