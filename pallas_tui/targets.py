@@ -145,7 +145,7 @@ class ScreenOpener(Protocol):
         """Write a run that is over into a folder of recordings, and say where."""
         ...
 
-    def keep_run(self, run: FeedRun) -> None:
+    def keep_run(self, run_id: str) -> None:
         """Make a test of a run that is over, by a name that is asked for."""
         ...
 

@@ -98,6 +98,14 @@ ACTIONS = (
         "show_run('credentials')",
         "F",
     ),
+    Action(
+        "chat.keep",
+        "chat",
+        "Keep the turn as test",
+        "Make a test of the answer's run, with its recording",
+        "keep",
+        "s,alt+u",
+    ),
     Action(  # before the text area, which takes F7 for itself
         "chat.prompts",
         "chat",

@@ -56,7 +56,7 @@ class RunForker(RunRecorder):
         from ..widgets.dialogs.fork_dialog import ForkScreen
 
         try:
-            recording = await self._fetch(run)
+            recording = await self._fetch(run.id)
             step = await asyncio.to_thread(fork_step, recording, number)
         except CannotRecord as error:
             self._tell_failure(f"run {run.id}: {error}")

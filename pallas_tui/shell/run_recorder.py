@@ -36,31 +36,31 @@ class RunRecorder(Overseer):
 
     def record_run(self, run: FeedRun) -> None:
         """Write a run into a folder of recordings, in the project's or else in the current one."""
-        self._start_recorder(run, partial(self._record, run), "record")
+        self._start_recorder(run.id, partial(self._record, run.id), "record")
 
-    def keep_run(self, run: FeedRun) -> None:
+    def keep_run(self, run_id: str) -> None:
         """Make a test of a run, by a name that is asked for."""
         if self.root is None:
             self._refuse(_ELSEWHERE)
         else:
-            self._start_recorder(run, partial(self._keep, run, self.root), "keep")
+            self._start_recorder(run_id, partial(self._keep, run_id, self.root), "keep")
 
-    def _start_recorder(self, run: FeedRun, work: Callable[[], Awaitable[None]], verb: str) -> None:
+    def _start_recorder(self, run_id: str, work: Callable[[], Awaitable[None]], verb: str) -> None:
         """Do one at a time; what goes wrong is said."""
 
         async def told() -> None:
             try:
                 await work()
             except CannotRecord as error:
-                self.notify(f"run {run.id}: {error}", severity="error", timeout=15, markup=False)
+                self.notify(f"run {run_id}: {error}", severity="error", timeout=15, markup=False)
 
         # One that is under way is given up for the one asked for last.
         self.run_worker(told(), group="record", exclusive=True, description=f"{verb} a run")
 
-    async def _record(self, run: FeedRun) -> None:
+    async def _record(self, run_id: str) -> None:
         from pallas.recordings.recording_folder import RECORDINGS, BadRecording, folder_name, write
 
-        recording = await self._fetch(run)
+        recording = await self._fetch(run_id)
         name = RECORDINGS / folder_name(recording.first.agent, recording.first.id)
         folder = (self.root or Path.cwd()) / name
         try:
@@ -73,7 +73,7 @@ class RunRecorder(Overseer):
         size = f"{count(len(recording.runs), 'run')}, {count(steps, 'step')}"
         self._tell(f"Recorded into {name if self.root is not None else folder}: {size}.", recording)
 
-    async def _keep(self, run: FeedRun, root: Path) -> None:
+    async def _keep(self, run_id: str, root: Path) -> None:
         from pallas.agent_tests.agent_test_file import FOLDER
         from pallas.agent_tests.kept_test import NameTaken, is_taken, keep, name_of, name_problem
 
@@ -85,7 +85,7 @@ class RunRecorder(Overseer):
             taken = f"There is a test {one_line(name, 60)} already: choose another name, or remove that one."
             return taken if is_taken(root, name.strip()) else ""
 
-        recording = await self._fetch(run)
+        recording = await self._fetch(run_id)
         hint = f"The test is written to {FOLDER}/NAME.yaml, with its recording. Escape leaves."
         dialog = LineScreen("Name of the test", hint, name_of(recording), check=check)
         if (name := await self.push_screen_wait(dialog)) is None:
@@ -105,7 +105,7 @@ class RunRecorder(Overseer):
             missing = "; ".join(recording.missing[:3])
             self.notify(f"Not recorded: {one_line(missing, 300)}", severity="warning", markup=False)
 
-    async def _fetch(self, run: FeedRun) -> "Recording":
+    async def _fetch(self, run_id: str) -> "Recording":
         """The recording of a run, from its fleet. Raises CannotRecord."""
         from pallas.recordings.recording_folder import BadRecording, read_archive
 
@@ -113,8 +113,8 @@ class RunRecorder(Overseer):
             raise CannotRecord("the fleet is not running, so its runs cannot be read; start it again")
         try:
             async with asyncio.timeout(DEADLINE):
-                data = await self.fleet.recording(run.id)
-            return await asyncio.to_thread(read_archive, b64decode(data), f"run {run.id}")
+                data = await self.fleet.recording(run_id)
+            return await asyncio.to_thread(read_archive, b64decode(data), f"run {run_id}")
         except TimeoutError:
             raise CannotRecord(f"the fleet gave no recording within {DEADLINE:.0f} s; try again") from None
         except Fault as fault:

@@ -39,7 +39,7 @@ class RunReplayer(RunForker):
             from ..runs.run_comparison import CannotCompare
 
             try:
-                recording = await self._fetch(run)
+                recording = await self._fetch(run.id)
             except CannotRecord as error:
                 raise CannotCompare(str(error)) from None
             return await _replayed(recording, root)

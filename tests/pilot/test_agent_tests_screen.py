@@ -87,6 +87,10 @@ async def root(tmp_path_factory: Any) -> Path:
 
 async def keep(here: Desk, default: str, name: str) -> None:
     await here.press("s")
+    await name_it(here, default, name)
+
+
+async def name_it(here: Desk, default: str, name: str) -> None:
     await here.until(lambda: isinstance(here.app.screen, LineScreen))
     line = here.app.screen.query_one(Input)
     assert line.value == default
@@ -112,6 +116,29 @@ async def opened(
 
 async def told(app: Workbench, pilot: Pilot[Any], text: str) -> None:
     await until(lambda: any(text in notice.message for notice in app._notifications), pilot)
+
+
+@pytest.mark.slow
+async def test_the_last_answer_of_the_chat_is_kept_with_a_key(tmp_path: Path) -> None:
+    root = recorded_project(tmp_path / "p")
+    async with desk(root) as here:
+        agent = here.view.conversation.agent
+        await here.press("alt+u")  # works while one writes, too
+        assert not isinstance(here.app.screen, LineScreen)
+        await here.ask("hello")
+        await here.ask("hello once more")
+        await here.press("alt+u")
+        await name_it(here, f"{agent}-hello-once-more", "second")
+        await here.press("escape", "k", "k", "k", "k", "s")  # of the question pointed at
+        await name_it(here, f"{agent}-hello", "first")
+        await here.press("alt+a")
+        await here.sees("first", "second", "not run", "2 tests")
+        await here.press("a")
+        await here.sees("2 passed")
+    first, second = (read(root / f"tests/agents/{name}.recording") for name in ("first", "second"))
+    assert (first.first.question, first.history) == ("hello", ())
+    assert second.first.question == "hello once more"
+    assert [each.text for each in second.history] == ["hello", "hello, turn 1"]
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ TONES: Final[dict["Verdict", Tone]] = {
 EMPTY: Final = (
     "This project has no tests yet.\n"
     "\n"
-    "Keep a run that went well: s on it in the feed. That writes the test and its recording into "
-    "tests/agents, and it is listed here.\n"
+    "Keep a run that went well: s on it in the feed, or on its answer in the chat. That writes the test and "
+    "its recording into tests/agents, and it is listed here.\n"
     "\n"
     "Escape goes back."
 )

@@ -2,8 +2,9 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import dropwhile, islice, takewhile
 from typing import Any, Final
 
 from textual import on, work
@@ -35,6 +36,7 @@ from .tool_tree import ToolTree
 from .transcript import Transcript
 
 _TIMEOUT: Final = 10.0
+_NO_RUN: Final = "The fleet reported no run for that answer: the agent may run elsewhere."
 
 _WITH_VIEW = frozenset(
     {
@@ -106,7 +108,7 @@ class ChatActions(PartsPane):
             return view is not None and view.conversation.can_retry
         if action in _WITH_ENTRIES:
             return view is not None and bool(view.conversation.entries)
-        if action in ("calls", "show_run"):
+        if action in ("calls", "show_run", "keep"):
             return self._answer is not None
         return view is not None if action in _WITH_VIEW else True
 
@@ -126,13 +128,13 @@ class ChatActions(PartsPane):
 
     @property
     def _answer(self) -> ChatEntry | None:
-        """Return the selected answer, else the last one."""
+        """Return the selected answer, or that of the selected question; else the last one."""
         if self._current is None:
             return None
-        pointed = self._current.transcript.selected
-        if pointed is not None:
+        pointed, entries = self._current.transcript.selected, self._current.conversation.entries
+        if pointed is not None and pointed.entry.role != "user":
             return pointed.entry
-        entry = last_answer(self._current.conversation.entries)
+        entry = last_answer(entries) if pointed is None else _answer_to(pointed.entry, entries)
         return entry if entry is not None and entry.role in ("assistant", "error") else None
 
     # Conversations
@@ -353,7 +355,17 @@ class ChatActions(PartsPane):
         if run_id:
             self.post_message(Reveal(RunTarget(run_id, pane)))
         else:
-            self._say("The fleet reported no run for that answer: the agent may run elsewhere.")
+            self._say(_NO_RUN)
+
+    def action_keep(self) -> None:
+        """Make a test of the answer's run."""
+        entry, opener = self._answer, opener_of(self.app)
+        if entry is None or opener is None:
+            return
+        if run_id := self._runs.of(entry) or entry.run_id:  # runs of a thread are older than the feed
+            opener.keep_run(run_id)
+        else:
+            self._say(_NO_RUN)
 
     @on(ToolTree.CallAsked)
     def _on_asked(self, event: ToolTree.CallAsked) -> None:
@@ -385,6 +397,13 @@ class ChatActions(PartsPane):
         event.stop()
         note = await copy(self.app, event.href)
         self.app.notify(f"{note} It is a link: {event.href}", markup=False)
+
+
+def _answer_to(question: ChatEntry, entries: Sequence[ChatEntry]) -> ChatEntry | None:
+    """The answer to a question; None if there is none yet."""
+    later = dropwhile(lambda entry: entry is not question, entries)
+    following = takewhile(lambda entry: entry.role != "user", islice(later, 1, None))
+    return next((entry for entry in following if entry.role in ("assistant", "error")), None)
 
 
 async def details_of_call(

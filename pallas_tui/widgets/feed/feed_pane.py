@@ -263,7 +263,7 @@ must match; `-` before one excludes its matches. The runs that a match belongs t
         """Make a test of the selected run."""
         run, opener = self.runs.selected, opener_of(self.app)
         if run is not None and opener is not None:
-            opener.keep_run(run)
+            opener.keep_run(run.id)
 
     def action_replay(self) -> None:
         """Replay the selected run."""

@@ -256,7 +256,7 @@ there, with another question, model or result; when that is over, both are compa
     def action_keep(self) -> None:
         """Make a test of the run."""
         if (opener := opener_of(self.app)) is not None:
-            opener.keep_run(self.run)
+            opener.keep_run(self.run.id)
 
     def action_replay(self) -> None:
         """Replay the run."""
