@@ -49,6 +49,7 @@ async def test_a_run_is_kept_as_a_test_that_passes(fleet: Served, era: str) -> N
         "clerk__send_message", "shelf__find", "shelf__look",
     ]  # fmt: skip
     assert kept["expect"]["calls"]["arguments"]["shelf__find"] == {"$.what": "lamps"}
+    assert kept["expect"]["most"]["seconds"] >= 10
     assert sorted(kept["expect"]["agents"]) == ["clerk", "keeper"]
     assert kept["expect"]["most"]["steps"] > 5
     (picture,) = kept["images"]

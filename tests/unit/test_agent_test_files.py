@@ -75,7 +75,7 @@ def test_a_file_says_what_is_asked_and_expected(root: Path) -> None:
     assert answer.schema == {"type": "object", "required": ["a"]}
     assert (calls.order, calls.any_order) == (("shelf__find", "shelf__look"), ("shelf__find",))
     assert (calls.never, turn.expect.agents) == (("shelf__burn",), ("keeper",))
-    assert calls.arguments == {"shelf__find": {"$.what": "lamps", "$.most[0]": 3, "$.day": "2030-12-25"}}
+    assert calls.arguments == {"shelf__find": [{"$.what": "lamps", "$.most[0]": 3, "$.day": "2030-12-25"}]}
     assert (most.steps, most.tokens, most.seconds) == (5, 900, 1.5)
 
 
@@ -170,6 +170,12 @@ def test_a_mistake_is_said_with_its_line(root: Path, entry: Any, said: str) -> N
             "calls: {arguments: {shelf__find: {'what[': 1}}}",
             "expect.calls.arguments: shelf__find: what[ is no",
         ),
+        (
+            "calls: {arguments: {shelf__find: [{$.what: 1}, {'what[': 1}]}}",
+            "expect.calls.arguments: shelf__find: what[ is no",
+        ),
+        ("calls: {arguments: {shelf__find: 3}}", "expect.calls.arguments.shelf__find: "),
+        ("calls: {arguments: {shelf__find: [3]}}", "expect.calls.arguments.shelf__find: is a number"),
         ("most: {steps: -1}", "expect.most.steps: "),
         ("answer: hello", "expect.answer: "),
     ],

@@ -62,7 +62,7 @@ WHOLE = Expectations(
         ("shelf__find", "vault__open", "shelf__look"),
         ("shelf__look", "shelf__find"),
         ("shelf__burn",),
-        {"shelf__find": {"$.what": "lamps", "$.most[1]": 3}},
+        {"shelf__find": [{"$.what": "lamps", "$.most[1]": 3}]},
     ),
     ("keeper",),
     Budget(3, 150, 2.5),
@@ -163,8 +163,21 @@ def test_a_tool_that_is_wanted_twice_must_be_called_twice() -> None:
 
 def test_the_values_of_one_call_count_together() -> None:
     apart = asked("", call(1, "a", x=1, y=1), call(2, "a", x=2, y=2))
-    assert unmet(apart, calls(arguments={"a": {"$.x": 1, "$.y": 1}})) == []
-    assert len(unmet(apart, calls(arguments={"a": {"$.x": 1, "$.y": 2}}))) == 1
+    assert unmet(apart, calls(arguments={"a": [{"$.x": 1, "$.y": 1}]})) == []
+    assert len(unmet(apart, calls(arguments={"a": [{"$.x": 1, "$.y": 2}]}))) == 1
+
+
+def test_each_of_several_arguments_is_that_of_another_call() -> None:
+    made = asked("", call(1, "a", x=1, y=1), call(2, "a", x=1, y=2))
+    # The first is met by both calls, the second only by the one that comes first.
+    assert unmet(made, calls(arguments={"a": [{"$.x": 1}, {"$.y": 1}]})) == []
+    assert unmet(made, calls(arguments={"a": [{"$.x": 1}, {"$.x": 1}, {"$.x": 1}]})) == [
+        "calls.arguments.a: no other call has '{\"$.x\": 1}'; "
+        'arguments: \'{"x": 1, "y": 1}; {"x": 1, "y": 2}\''
+    ]
+    assert unmet(made, calls(arguments={"a": [{"$.y": 2}, {"$.y": 3}]}))[0].startswith(
+        "calls.arguments.a: no call has '{\"$.y\": 3}'"
+    )
 
 
 def test_nothing_expected_is_met_by_every_answer() -> None:

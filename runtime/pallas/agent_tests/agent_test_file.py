@@ -45,11 +45,12 @@ _ALONE: Final = (
 
 
 def _listed(value: Any) -> Any:
-    """A text alone is a list of one."""
-    return (value,) if isinstance(value, str) else value
+    """A text or a mapping alone is a list of one."""
+    return (value,) if isinstance(value, str | dict) else value
 
 
 Texts = Annotated[tuple[Loose, ...], BeforeValidator(_listed)]
+_Arguments = Annotated[tuple[dict[str, Any], ...], BeforeValidator(_listed)]
 _Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
@@ -68,7 +69,7 @@ class CallsEntry(FileModel):
     order: Texts = ()
     any_order: Texts = ()
     never: Texts = ()
-    arguments: dict[str, dict[str, Any]] | None = None
+    arguments: dict[str, _Arguments] | None = None
 
 
 class MostEntry(FileModel):
@@ -301,12 +302,13 @@ def _schema(entry: AnswerEntry) -> Mapping[str, Any] | None:
     return found
 
 
-def _arguments(entry: CallsEntry) -> Mapping[str, Mapping[str, Any]]:
+def _arguments(entry: CallsEntry) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     if not entry.arguments:
         return {}
-    found: Mapping[str, Mapping[str, Any]] = _as_json(entry.at.table.entries["arguments"].node)
-    for tool, values in found.items():
-        for path in values:
+    written: Mapping[str, Any] = _as_json(entry.at.table.entries["arguments"].node)
+    found = {tool: calls if isinstance(calls, list) else [calls] for tool, calls in written.items()}
+    for tool, calls in found.items():
+        for path in dict.fromkeys(path for values in calls for path in values):
             try:
                 jsonpath.compile(path)
             except jsonpath.JSONPathError as error:

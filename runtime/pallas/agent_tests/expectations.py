@@ -34,13 +34,14 @@ class ExpectedAnswer:
 class ExpectedCalls:
     """Which tools must be called, as ``{server}__{tool}``, by the agent or by those that it asks.
 
-    ``arguments`` are values by JSON path, which one call of that tool must have together.
+    ``arguments`` are values by JSON path, which one call of that tool must have together; of several, each
+    must be had by another call.
     """
 
     order: tuple[str, ...] = ()  # others may be between them
     any_order: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
-    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    arguments: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +171,40 @@ def _of_calls(calls: Sequence[StepDetail], expected: ExpectedCalls) -> Iterator[
     for refused in expected.never:
         if refused in names:
             yield Unmet("calls.never", f"{refused} was called")
-    for name, values in expected.arguments.items():
-        yield from _of_arguments(name, values, [each for each in calls if each.step.name == name])
+    for name, wanted in expected.arguments.items():
+        yield from _of_arguments(name, wanted, [each for each in calls if each.step.name == name])
 
 
-def _of_arguments(name: str, values: Mapping[str, Any], calls: Sequence[StepDetail]) -> Iterator[Unmet]:
+def _of_arguments(
+    name: str, wanted: Sequence[Mapping[str, Any]], calls: Sequence[StepDetail]
+) -> Iterator[Unmet]:
     given = [arguments_of(each) for each in calls]
-    if any(all(value in jsonpath.findall(path, each) for path, value in values.items()) for each in given):
-        return
-    wanted = json.dumps(dict(values), ensure_ascii=False)
-    made = "; ".join(json.dumps(each, ensure_ascii=False) for each in given) or "none"
-    yield Unmet(f"calls.arguments.{name}", f"no call has {_shown(wanted)}; arguments: {_shown(made)}")
+    fitting = [[number for number, each in enumerate(given) if _has_all(each, values)] for values in wanted]
+    taken: dict[int, int] = {}  # by the number of the call, which of ``wanted`` it meets
+    for number, values in enumerate(wanted):
+        if _finds_call(number, fitting, taken, set()):
+            continue
+        shown = _shown(json.dumps(dict(values), ensure_ascii=False))
+        made = "; ".join(json.dumps(each, ensure_ascii=False) for each in given) or "none"
+        call = "no other call" if fitting[number] else "no call"
+        yield Unmet(f"calls.arguments.{name}", f"{call} has {shown}; arguments: {_shown(made)}")
+
+
+def _has_all(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    return all(value in jsonpath.findall(path, arguments) for path, value in values.items())
+
+
+def _finds_call(
+    number: int, fitting: Sequence[Sequence[int]], taken: dict[int, int], tried: set[int]
+) -> bool:
+    """Give one of ``fitting`` a call of its own, by moving others to another call where that is needed."""
+    for call in fitting[number]:
+        if call not in tried:
+            tried.add(call)
+            if call not in taken or _finds_call(taken[call], fitting, taken, tried):
+                taken[call] = number
+                return True
+    return False
 
 
 def _of_agents(recording: Recording, expected: Iterable[str]) -> Iterator[Unmet]:

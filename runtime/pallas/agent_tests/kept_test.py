@@ -8,6 +8,7 @@ from typing import Any, Final
 import yaml
 
 from pallas.model import Recording, StepDetail
+from pallas.model.codec import Undecodable, loads
 from pallas.model.money import USD
 from pallas.model.redaction import MASK
 from pallas.recordings.recording_documents import PICTURE, documents_of
@@ -20,12 +21,26 @@ from .expectations import arguments_of, calls_of, cost_of, tokens_of
 SUFFIX: Final = ".recording"
 """What the folder of a test's recording is called behind the test's name."""
 _SLACK: Final = 1.5
-"""How much more tokens than recorded a run may take."""
+"""How much more tokens than recorded a run may take, and how much more it may cost."""
+_TIME_SLACK: Final = 3.0
+"""How much more time than recorded a run may take: that of models varies more than what they say."""
+_LEAST_TIME: Final = 10
+"""Seconds that each run may take."""
+_MOST_KEYS: Final = 50
+"""Keys of an object in an answer that its schema names; with more they are values rather than names."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 _LONGEST: Final = 150
 """Most characters of a name, so that it is one of a file with its suffix."""
 _WORDS: Final = 5
 """Words of a question in the name of its test."""
+_TYPES: Final[dict[type, str]] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 _HEAD: Final = (
     "# Kept from a run. `pallas test {name}` runs it; keep what matters below `expect:`, "
     "and delete the rest.\n"
@@ -93,19 +108,56 @@ def _expected(recording: Recording) -> dict[str, Any]:
         return {"fails": fault if fault in first.fault else ""}
     calls = calls_of(recording)
     agents = list(dict.fromkeys(run.agent for run in recording.runs[1:]))
-    line = one_line(first.answer, 200)
     steps = sum(len(run.steps) for run in recording.runs)
     tokens = tokens_of(recording)
+    answer = _expected_answer(first.answer)
     return {
-        **({"answer": {"contains": [line]}} if line and line in first.answer else {}),
+        **({"answer": answer} if answer else {}),
         **({"calls": _expected_calls(calls)} if calls else {}),
         **({"agents": agents} if agents else {}),
         "most": {
             "steps": steps,
             **({"tokens": ceil(tokens * _SLACK)} if tokens else {}),
+            "seconds": max(_LEAST_TIME, ceil(first.seconds * _TIME_SLACK)),
             **_dearest(recording),
         },
     }
+
+
+def _expected_answer(answer: str) -> dict[str, Any]:
+    """The schema of an answer that is an object or a list of JSON; its first line of any other."""
+    try:
+        document = loads(answer)
+    except Undecodable:
+        document = None
+    if isinstance(document, dict | list):
+        return {"schema": _schema_of([document])}
+    line = one_line(answer, 200)
+    return {"contains": [line]} if line and line in answer else {}
+
+
+def _schema_of(values: list[Any]) -> dict[str, Any]:
+    """The JSON Schema that these values have in common: their types, and the keys that each object has."""
+    types = list(dict.fromkeys(map(_type_of, values)))
+    if "number" in types and "integer" in types:
+        types.remove("integer")
+    schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
+    objects = [each for each in values if isinstance(each, dict)]
+    keys = list(dict.fromkeys(key for each in objects for key in each))
+    if 0 < len(keys) <= _MOST_KEYS:
+        schema["properties"] = {
+            key: _schema_of([each[key] for each in objects if key in each]) for key in keys
+        }
+        if required := [key for key in keys if all(key in each for each in objects)]:
+            schema["required"] = required
+    if items := [item for each in values if isinstance(each, list) for item in each]:
+        schema["items"] = _schema_of(items)
+    return schema
+
+
+def _type_of(value: Any) -> str:
+    """The name of a value's type in JSON Schema."""
+    return "null" if value is None else _TYPES[type(value)]
 
 
 def _dearest(recording: Recording) -> dict[str, float]:
@@ -117,13 +169,14 @@ def _dearest(recording: Recording) -> dict[str, float]:
 
 
 def _expected_calls(calls: list[StepDetail]) -> dict[str, Any]:
-    """The calls, in their order if none was made at once, with the arguments of each tool's first call."""
-    arguments: dict[str, dict[str, Any]] = {}
+    """The calls, in their order if none was made at once, with the arguments of each."""
+    found: dict[str, list[dict[str, Any]]] = {}
     for each in calls:
         given = arguments_of(each).items()
         values = {f"$.{key}": value for key, value in given if key.isidentifier() and MASK not in str(value)}
-        if values and each.step.name not in arguments:
-            arguments[each.step.name] = values
+        if values:
+            found.setdefault(each.step.name, []).append(values)
+    arguments = {name: each[0] if len(each) == 1 else each for name, each in found.items()}
     askers = {(each.step.run_id, each.step.parent) for each in calls}
     one_after_the_other = len(askers) == len(calls) and len({run for run, _ in askers}) == 1
     return {
