@@ -37,6 +37,9 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REFERENCE_FILES = Path(__file__).parents[2] / "shared"
 """The folder beside the checkout with the files that some tests compare the project with."""
 
+# `pallas test` appends to the summary of a job; that of the suite's own job is not meant.
+os.environ.pop("GITHUB_STEP_SUMMARY", None)
+
 # The share of the examples that properties name (``support.properties``), in per cent.
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.register_profile("lean", max_examples=25, deadline=None)

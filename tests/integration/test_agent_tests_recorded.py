@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from asyncio.subprocess import PIPE
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from support import pallas_process
 from support.projects import edited
 from support.recorded import recorded_project
 from support.recorded_runs import asked
@@ -54,10 +56,79 @@ async def verdicts(root: Path, *words: str) -> dict[str, str]:
 async def test_kept_runs_pass_without_model_and_tools(root: Path) -> None:
     status, out, err = await pallas(root, "test")
     assert (status, err) == (0, "")
-    assert sorted(line.split()[:2] for line in out.splitlines()[:-1]) == [
-        ["passed", name] for name in sorted(TESTS)
-    ]
-    assert out.splitlines()[-1].startswith("5 passed in ")
+    lines = out.splitlines()
+    assert sorted(line.split()[:2] for line in lines[:5]) == [["passed", name] for name in sorted(TESTS)]
+    assert lines[5] == ""
+    assert lines[6].split() == ["TEST", "VERDICT", "SECONDS"]
+    assert [line.split()[:2] for line in lines[7:12]] == [[name, "passed"] for name in sorted(TESTS)]
+    assert lines[12].startswith("5 passed in ")
+    assert len(lines) == 13
+
+
+WAITS = """
+from pathlib import Path
+from time import monotonic, sleep
+
+def waits(recording):
+    end = monotonic() + 50
+    while not Path(__file__).with_name("go").exists():
+        if monotonic() > end:
+            return "it was not told to go on"
+        sleep(0.01)
+    return True
+"""
+
+
+@pytest.mark.slow
+async def test_tests_are_reported_while_others_run(root: Path) -> None:
+    path = root / "tests" / "agents" / "hello.yaml"
+    (root / "waiting.py").write_text(WAITS)
+    scored = yaml.safe_dump({**yaml.safe_load(path.read_text()), "scorers": ["waiting:waits"]})
+    with edited(path, path.read_text(), scored):
+        process = await pallas_process.start_async("test", "-p", str(root), stdout=PIPE)
+        try:
+            async with asyncio.timeout(90):
+                assert process.stdout is not None
+                first = [(await process.stdout.readline()).decode().split()[:2] for _ in range(4)]
+                (root / "go").touch()
+                rest = (await process.stdout.read()).decode().splitlines()
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            (root / "go").unlink(missing_ok=True)
+    assert sorted(first) == [["passed", name] for name in sorted(TESTS) if name != "hello"]
+    assert rest[0].split()[:2] == ["passed", "hello"]
+    assert rest[-1].startswith("5 passed in ")
+
+
+@pytest.mark.slow
+async def test_a_summary_for_github_has_a_table_and_each_failure(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("# Before\n")
+    entry = yaml.safe_load((root / "tests" / "agents" / "hello.yaml").read_text())
+    wanted = {**entry, "expect": {"answer": {"contains": "a | b <i> ```"}}}
+    with edited(
+        root / "tests" / "agents" / "hello.yaml",
+        (root / "tests" / "agents" / "hello.yaml").read_text(),
+        yaml.safe_dump(wanted),
+    ):
+        status, out, _ = await pallas(root, "test", "hello", "count", "--summary", str(path))
+    assert status == 1
+    assert "1 failed" in out
+    text = path.read_text()
+    assert text.startswith("# Before\n\n## Agent tests: 1 passed, 1 failed in ")
+    assert "\n| test | verdict | seconds | why |\n|---|---|---|---|\n| count | passed | " in text
+    assert "\n| hello | **failed** | " in text
+    assert "'a \\| b \\<i\\> \\`\\`\\`' is not in 'hello, turn 1' |\n" in text
+    more = {**os.environ, "GITHUB_STEP_SUMMARY": str(path)}
+    done = await asyncio.to_thread(
+        pallas_process.run, "test", "count", "-p", str(root), env=more, capture_output=True
+    )
+    assert done.returncode == 0
+    assert path.read_text().startswith(text + "\n## Agent tests: 1 passed in ")
+    status, _, err = await pallas(root, "test", "count", "--summary", str(tmp_path))
+    assert (status, err) == (2, f"pallas test: {tmp_path} cannot be written: Is a directory\n")
 
 
 @pytest.mark.slow

@@ -1,18 +1,22 @@
 """How tests went: lines for people, JUnit for continuous integration, JSON for programs."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree
 
 from pallas.model import Cost, Recording
 from pallas.model.codec import visible
 from pallas.model.money import cost_fields
-from pallas.safe_text import sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .agent_test import AgentTestResult, Verdict
 from .pass_rate import all_of
 
+_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>#|~&]")
+_MOST_ROWS: Final = 1_000
+_MOST_OF_CELL: Final = 500
 TOGETHER: Final = 3
 """The repetitions whose common chance to pass is shown (pass^k)."""
 _WORDS: Final[dict[Verdict, str]] = {
@@ -21,6 +25,7 @@ _WORDS: Final[dict[Verdict, str]] = {
     "skipped": "skipped",
     "error": "ERROR",
 }
+_LOUD: Final = frozenset({_WORDS["failed"], _WORDS["error"]})
 
 
 def lines_of(result: AgentTestResult) -> Iterator[str]:
@@ -30,8 +35,48 @@ def lines_of(result: AgentTestResult) -> Iterator[str]:
     tokens = f"  {result.tokens} tokens" if result.tokens else ""
     cost = f"  {words}" if (words := result.cost.words) else ""
     yield sanitize(f"{_WORDS[result.verdict]:8} {result.test.name}{rate}  {seconds:.2f} s{tokens}{cost}")
-    seen = dict.fromkeys(str(each) for trial in result.trials for each in trial.failures)
-    yield from (sanitize(f"         {line}") for line in seen)
+    yield from (sanitize(f"         {line}") for line in _reasons(result))
+
+
+def table_of(results: Sequence[AgentTestResult]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The names of columns, and a row for each test. A column that would be empty is left out."""
+    columns: dict[str, list[str]] = {
+        "TEST": [each.test.name for each in results],
+        "VERDICT": [_WORDS[each.verdict] for each in results],
+        "PASSED": [_rate(each) if len(each.trials) > 1 else "" for each in results],
+        "SECONDS": [f"{sum(trial.seconds for trial in each.trials):.2f}" for each in results],
+        "TOKENS": [str(each.tokens or "") for each in results],
+        "COST": [each.cost.text or "" for each in results],
+        "WHY": ["; ".join(_reasons(each)) for each in results],
+    }
+    shown = {name: column for name, column in columns.items() if any(column)}
+    return tuple(shown), [tuple(map(sanitize, row)) for row in zip(*shown.values(), strict=True)]
+
+
+def as_markdown(results: Sequence[AgentTestResult], seconds: float) -> str:
+    """A heading and a table, for the summary of a job on GitHub."""
+    return markdown_table(f"Agent tests: {summary(results, seconds)}", *table_of(results))
+
+
+def markdown_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as Markdown, with words in capitals in bold. Rows beyond the first 1,000 are counted only."""
+    lines = ["", f"## {_plain(title)}", "", _cells(map(str.lower, headers)), "|---" * len(headers) + "|"]
+    lines += [
+        _cells(f"**{cell.lower()}**" if cell in _LOUD else _plain(cell) for cell in row)
+        for row in rows[:_MOST_ROWS]
+    ]
+    if len(rows) > _MOST_ROWS:
+        lines += ["", f"{len(rows) - _MOST_ROWS} more"]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _plain(text: str) -> str:
+    """A text without any meaning in Markdown, on one line."""
+    return _MARKUP.sub(r"\\\g<0>", one_line(text, _MOST_OF_CELL))
 
 
 def summary(results: Sequence[AgentTestResult], seconds: float) -> str:
@@ -67,7 +112,7 @@ def as_junit(results: Sequence[AgentTestResult], seconds: float) -> bytes:
         if result.verdict == "passed":
             continue
         word = {"failed": "failure", "error": "error"}.get(result.verdict, "skipped")
-        reasons = list(dict.fromkeys(str(each) for trial in result.trials for each in trial.failures))
+        reasons = _reasons(result)
         told = ElementTree.SubElement(element, word, message=sanitize(reasons[0]) if reasons else "")
         told.text = sanitize("\n".join(reasons))
     report: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -85,6 +130,11 @@ def recordings_of(result: AgentTestResult) -> Iterator[list[tuple[str, Recording
         of_time = f"{name}-{time}" if times > 1 else name
         numbered = enumerate(trial.recordings, 1)
         yield [(f"{of_time}-turn-{turn}" if turns > 1 else of_time, each) for turn, each in numbered]
+
+
+def _reasons(result: AgentTestResult) -> list[str]:
+    """Why it did not pass, each reason once."""
+    return list(dict.fromkeys(str(each) for trial in result.trials for each in trial.failures))
 
 
 def _rate(result: AgentTestResult) -> str:

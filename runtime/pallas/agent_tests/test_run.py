@@ -44,7 +44,7 @@ async def run_recorded(root: Path, names: Sequence[str], timeout: float) -> Repo
 
     The process ends with the caller's task, and with this process.
     """
-    options = ("--exact", "-o", "json", "-p", str(root))
+    options = ("--exact", "-o", "json", "--summary", "", "-p", str(root))
     command = leashed((sys.executable, "-P", "-m", "pallas.server", "test", *options, "--", *names))
     ran = await run(command, timeout=timeout, limit=MAX_REPORT, cwd=root, complains=True)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 _LINE: Final = 16_384
 """Bytes of a line; a longer one is heard in pieces."""
@@ -31,6 +31,21 @@ def quietly(project: "Project") -> Iterator[None]:
     finally:
         silence.end()
         close_logging()
+
+
+@contextmanager
+def own_output() -> Iterator[TextIO]:
+    """Standard output as it is now, which ``quietly`` does not close: a line is there once it is printed."""
+    try:
+        descriptor = os.dup(sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        yield sys.stdout
+        return
+    with os.fdopen(
+        descriptor, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, buffering=1
+    ) as output:
+        sys.stdout.flush()
+        yield output
 
 
 class Silence:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
@@ -12,6 +13,7 @@ import typer
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, reach_of
 from pallas.safe_text import one_line
 
+from .quiet_output import own_output, quietly
 from .resources.fleet_requests import (
     OK,
     REFUSED,
@@ -23,6 +25,7 @@ from .resources.fleet_requests import (
     project_at,
     run_with_fleet,
 )
+from .resources.text_tables import table, width_of
 
 if TYPE_CHECKING:
     from pallas.agent_tests.agent_test import AgentTest, AgentTestResult, Trial
@@ -53,6 +56,7 @@ class AgentTestOptions:
     max_cost: int | None  # nano-US-dollars
     output: str
     junit: Path | None
+    summary: Path | None
     record: Path | None
 
 
@@ -72,9 +76,11 @@ def run_agent_tests(patterns: Sequence[str], options: AgentTestOptions, reach: F
         which = "of that name " if patterns else ""
         complain(f"pallas test: no tests {which}in {FOLDER}; `pallas keep RUN` makes one of a run")
         return USAGE
-    if options.live and not options.own:
-        return _live(project, tests, options, reach)
-    return _recorded(project, tests, options)
+    with own_output() as output:
+        show = partial(print, file=output, flush=True)
+        if options.live and not options.own:
+            return _live(project, tests, options, reach, show)
+        return _recorded(project, tests, options, show)
 
 
 def _check(options: AgentTestOptions) -> None:
@@ -89,28 +95,33 @@ def _check(options: AgentTestOptions) -> None:
 
 
 def _live(
-    project: "Project", tests: Sequence["AgentTest"], options: AgentTestOptions, reach: FleetLocation
+    project: "Project",
+    tests: Sequence["AgentTest"],
+    options: AgentTestOptions,
+    reach: FleetLocation,
+    show: Callable[[str], None],
 ) -> int:
     if options.output == "text" and (told := _recorded_before(tests, options.repeat)):
-        print(told, flush=True)
-    lines: list[str] = []
+        show(told)
     found: list[tuple[list[AgentTestResult], float]] = []
 
     async def work(api: "RestClient") -> int:
         from pallas.agent_tests.live_bench import LiveBench
         from pallas.agent_tests.scorers import Scorers
 
-        show = lines.append if api.own else _print
         found.append(await _all(LiveBench(api, Scorers(project.root)), tests, options, show))
         return OK
 
     status = run_with_fleet(reach, work, starts=True)
-    for line in lines:
-        print(line)
     return _report(*found[0], options) if found else status
 
 
-def _recorded(project: "Project", tests: Sequence["AgentTest"], options: AgentTestOptions) -> int:
+def _recorded(
+    project: "Project",
+    tests: Sequence["AgentTest"],
+    options: AgentTestOptions,
+    show: Callable[[str], None],
+) -> int:
     """Run tests in fleets of this process: from their recordings, or live."""
     from pallas.agent_tests.recorded_bench import RecordedBench, own_bench
     from pallas.agent_tests.scorers import Scorers
@@ -118,17 +129,14 @@ def _recorded(project: "Project", tests: Sequence["AgentTest"], options: AgentTe
     from pallas.fleet.child_processes import ending_children
     from pallas.model import Fault
 
-    from .quiet_output import quietly
-
-    lines: list[str] = []
     scorers = Scorers(project.root)
 
     async def work() -> tuple[list["AgentTestResult"], float]:
         if options.live:
             async with own_bench(project, tests, scorers) as live:
-                return await _all(live, tests, options, lines.append)
+                return await _all(live, tests, options, show)
         async with RecordedBench.opened(project, tests, scorers) as recorded:
-            return await _all(recorded, tests, options, lines.append)
+            return await _all(recorded, tests, options, show)
 
     try:
         with quietly(project), ending_children():
@@ -136,8 +144,6 @@ def _recorded(project: "Project", tests: Sequence["AgentTest"], options: AgentTe
     except Fault as fault:
         complain(f"pallas test: {fault_text(fault)}")
         return USAGE
-    for line in lines:
-        print(line)
     return _report(results, seconds, options)
 
 
@@ -222,24 +228,34 @@ def _record(results: Sequence["AgentTestResult"], folder: Path) -> bool:
     return is_complete
 
 
-def _print(line: str) -> None:
-    print(line, flush=True)
-
-
 def _report(results: Sequence["AgentTestResult"], seconds: float, options: AgentTestOptions) -> int:
-    from pallas.agent_tests.reports import as_json, as_junit, summary
+    from pallas.agent_tests.reports import as_json, as_junit, as_markdown, summary, table_of
 
-    print(as_json(results, seconds) if options.output == "json" else summary(results, seconds))
+    if options.output == "json":
+        print(as_json(results, seconds))
+    else:
+        if len(results) > 1:
+            print(f"\n{table(*table_of(results), width_of())}")
+        print(summary(results, seconds))
     if options.record is not None and not _record(results, options.record):
         return USAGE
-    if options.junit is not None:
-        try:
+    try:
+        if options.junit is not None:
             options.junit.parent.mkdir(parents=True, exist_ok=True)
             options.junit.write_bytes(as_junit(results, seconds))
-        except OSError as error:
-            complain(f"pallas test: {options.junit} cannot be written: {error.strerror}")
-            return USAGE
+        if options.summary is not None:
+            append_summary(options.summary, as_markdown(results, seconds))
+    except OSError as error:
+        complain(f"pallas test: {error.filename} cannot be written: {error.strerror}")
+        return USAGE
     return OK if all(each.verdict in ("passed", "skipped") for each in results) else REFUSED
+
+
+def append_summary(path: Path, text: str) -> None:
+    """Append to the summary of a job. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as summary:
+        summary.write(text)
 
 
 def test(
@@ -304,6 +320,16 @@ def test(
         Path | None,
         typer.Option("--junit", metavar="FILE", show_default=False, help="Also write a JUnit report."),
     ] = None,
+    summary: Annotated[
+        str,
+        typer.Option(
+            "--summary",
+            metavar="FILE",
+            envvar="GITHUB_STEP_SUMMARY",
+            show_default=False,
+            help="Also append a table in Markdown to FILE; on GitHub to the summary of the job.",
+        ),
+    ] = "",
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
@@ -333,7 +359,17 @@ def test(
         options += ["--max-cost", max_cost] if max_cost else []
         raise typer.Exit(compare_versions(patterns or (), against, options, reach.folder, record))
     given = AgentTestOptions(
-        exact, live or own, own, repeat, concurrency, max_tokens, most, output, junit, record
+        exact,
+        live or own,
+        own,
+        repeat,
+        concurrency,
+        max_tokens,
+        most,
+        output,
+        junit,
+        Path(summary) if summary else None,
+        record,
     )
     raise typer.Exit(run_agent_tests(patterns or (), given, reach))
 

@@ -160,6 +160,7 @@ def _tested(
 ) -> dict[str, Mapping[str, Any]]:
     """The tests of a version by name, run in a process of its own. Raises Wrong."""
     command = [sys.executable, "-P", "-m", "pallas.server", "test", "--live", "--own", *options, "-o", "json"]
+    command += ["--summary", ""]  # whatever the environment names: this command has one of its own
     command += ["--record", str(record.absolute()), "--project", str(root.absolute()), "--", *patterns]
     try:
         done = subprocess.run(leashed(tuple(command)), capture_output=True, check=False, timeout=_TESTS_S)
