@@ -97,9 +97,10 @@ async def test_a_test_that_is_repeated_has_a_rate_with_its_interval(fleet: Serve
     (found,) = json.loads(out)["tests"]
     assert (found["passed"], found["runs"], found["passRate"]) == (8, 8, 1.0)
     assert found["interval"] == pytest.approx([0.6756, 1.0], abs=1e-4)
+    assert found["passN"] == 1.0
     assert len({trial["runIds"][0] for trial in found["trials"]}) == 8  # never from a cache
     status, out, _ = await pallas(fleet, "test", "often", "--live", "--repeat", "8")
-    assert "8/8 = 100% (68% to 100%), pass^3 100%" in out
+    assert "8/8 = 100% (68% to 100%), pass^8 100%" in out
 
 
 @pytest.mark.slow

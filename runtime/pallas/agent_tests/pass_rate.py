@@ -21,6 +21,6 @@ def interval(passed: int, of: int) -> tuple[float, float]:
     return max(0.0, below), min(1.0, above)
 
 
-def all_of(passed: int, of: int, number: int) -> float:
-    """The chance that ``number`` further repetitions all pass, at this rate (pass^k)."""
-    return (passed / of) ** number if of else 0.0
+def all_of(passed: int, of: int) -> float:
+    """The chance that as many further repetitions all pass, at this rate (pass^N)."""
+    return (passed / of) ** of if of else 0.0

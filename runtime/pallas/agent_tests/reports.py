@@ -17,8 +17,6 @@ from .pass_rate import all_of
 _MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>#|~&]")
 _MOST_ROWS: Final = 1_000
 _MOST_OF_CELL: Final = 500
-TOGETHER: Final = 3
-"""The repetitions whose common chance to pass is shown (pass^k)."""
 _WORDS: Final[dict[Verdict, str]] = {
     "passed": "passed",
     "failed": "FAILED",
@@ -139,10 +137,10 @@ def _reasons(result: AgentTestResult) -> list[str]:
 
 def _rate(result: AgentTestResult) -> str:
     rate, low, high = result.rate
-    together = all_of(result.passed, len(result.trials), TOGETHER)
+    together = all_of(result.passed, len(result.trials))
     return (
         f"{result.passed}/{len(result.trials)} = {rate:.0%} ({low:.0%} to {high:.0%}), "
-        f"pass^{TOGETHER} {together:.0%}"
+        f"pass^{len(result.trials)} {together:.0%}"
     )
 
 
@@ -157,6 +155,7 @@ def _document(result: AgentTestResult) -> dict[str, Any]:
         "runs": len(result.trials),
         "passRate": rate,
         "interval": [round(low, 4), round(high, 4)],
+        "passN": round(all_of(result.passed, len(result.trials)), 4),
         "tokens": result.tokens,
         **cost_fields(result.cost),
         "trials": [
