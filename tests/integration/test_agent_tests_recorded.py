@@ -4,9 +4,7 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest_asyncio
 import yaml
 from support import pallas_process
 from support.projects import edited
+from support.pytest_process import pytest_in
 from support.recorded import recorded_project
 from support.recorded_runs import asked
 from support.served import served
@@ -277,20 +276,6 @@ async def test_a_test_without_a_recording_is_skipped(root: Path) -> None:
     assert "recording: it has none: run it with --live" in out
 
 
-async def pytest_in(root: Path, *words: str) -> tuple[int, str]:
-    command: Sequence[str] = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words)
-    process = await asyncio.create_subprocess_exec(*command, cwd=root, stdout=PIPE, stderr=PIPE)
-    try:
-        async with asyncio.timeout(120):
-            out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await asyncio.wait({asyncio.create_task(process.wait())}, timeout=60)
-    assert process.returncode is not None
-    return process.returncode, out.decode()
-
-
 @pytest.mark.slow
 async def test_pytest_runs_them(root: Path) -> None:
     status, out = await pytest_in(root, "--pallas", "tests")
@@ -315,3 +300,7 @@ async def test_pytest_runs_them(root: Path) -> None:
         broken.unlink(missing_ok=True)
     status, out = await pytest_in(root, "tests")
     assert (status, "no tests ran" in out) == (5, True)
+    live = ("--pallas-live", "tests", "-k", "hello or seen")
+    with edited(root / "agents" / "keeper.py", "You are keeper.", "You are Keeper."):
+        status, out = await pytest_in(root, *live)
+    assert (status, "1 failed, 1 passed" in out) == (1, True), out  # the shelf's program is gone

@@ -1,9 +1,6 @@
 """What changes in an agent makes its recorded runs differ; what changes nothing leaves them as they are."""
 
-import asyncio
 import re
-import sys
-from asyncio.subprocess import PIPE
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
@@ -16,6 +13,7 @@ from support.backends import servers
 from support.live import agent_module
 from support.offline import offline_project
 from support.projects import edit, edited
+from support.pytest_process import pytest_in
 from support.replayed import FOLDER, assert_same, recorded, replayed
 from support.surfaces import command
 from support.typed import typed_project
@@ -350,18 +348,5 @@ async def test_a_test_that_leaves_a_recorded_step_unused_does_not_pass_anywhere(
         assert [(each.verdict, each.failures) for each in ran.tests] == [("failed", (said,))]
         status, out, _ = await command("replay", str(path.with_name("lost.recording")), "-p", str(root))
         assert (status, "step 2 of asker: the model request m-1 is not made" in out) == (1, True)
-        assert said in await pytest_in(root)
-
-
-async def pytest_in(root: Path) -> str:
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--pallas", "tests")
-    process = await asyncio.create_subprocess_exec(sys.executable, *words, cwd=root, stdout=PIPE)
-    try:
-        async with asyncio.timeout(120):
-            out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 1
-    return out.decode()
+        status, out = await pytest_in(root, "--pallas", "tests")
+        assert (status, said in out) == (1, True)

@@ -43,8 +43,7 @@ class LiveBench:
             return Trial("skipped", (_FAULTS,))
         for turn in test.turns:
             try:
-                run, thread = await self._ask(test.agent, turn, thread)
-                recording = await self._recording(run)
+                recording, thread = await self.ask(test.agent, turn, thread)
             except (Fault, BadRecording) as error:
                 trial = replace(trial, verdict="error", failures=(Unmet("ask", one_line(str(error), 300)),))
                 break
@@ -63,8 +62,16 @@ class LiveBench:
                 break
         return replace(trial, seconds=perf_counter() - began)
 
-    async def _ask(self, agent: str, turn: TurnTest, thread: str) -> tuple[str, str]:
-        """Ask, and return the ids of the run and of its thread. A run that fails is no error here."""
+    @property
+    def url(self) -> str:
+        """Where the REST API is."""
+        return self._api.place.origin
+
+    async def ask(self, agent: str, turn: TurnTest, thread: str = "") -> tuple[Recording, str]:
+        """Ask in a thread, by default a new one; return the recording of the run and the thread's id.
+
+        A run that fails is no error here. Raises Fault, BadRecording.
+        """
         body: dict[str, Any] = {"message": turn.ask, "threadId": thread or None}
         if turn.images:
             body["images"] = [asdict(image) for image in turn.images]
@@ -78,7 +85,7 @@ class LiveBench:
                 pass
         finally:
             await stream.aclose()
-        return stream.run_id, stream.thread_id
+        return await self._recording(stream.run_id), stream.thread_id
 
     async def _recording(self, run: str) -> Recording:
         data = await self._api.download(f"/runs/{part(run)}/recording", timeout=RECORDING_S, most=MAX_BYTES)

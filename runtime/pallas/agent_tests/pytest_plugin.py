@@ -1,38 +1,80 @@
-"""A plugin of pytest: with ``--pallas`` it runs ``tests/agents/*.yaml``, each test from its recording.
+"""A plugin of pytest: fixtures for tests of agents in Python, and with ``--pallas`` those in YAML.
 
 pytest loads it wherever Pallas is installed, so it imports nothing of Pallas before it is used.
 """
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from .agent_test import AgentTest, Trial
-    from .recorded_bench import RecordedBench
+    from pallas.fleet.replay_fleet import ReplayOutcome
+    from pallas.model import Recording
+
+    from .agent_test import AgentTest
+    from .pytest_fleets import AskedFleet, PytestFleets
 
 _FOLDER: Final = ("tests", "agents")
-_BENCHES: Final = pytest.StashKey["_Benches"]()
-_DEADLINE_S: Final = 300.0
+_FLEETS: Final = pytest.StashKey["PytestFleets"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--pallas``."""
-    parser.getgroup("pallas").addoption(
+    """Add ``--pallas`` and ``--pallas-live``."""
+    group = parser.getgroup("pallas")
+    group.addoption(
         "--pallas",
         action="store_true",
-        help="Run tests/agents/*.yaml of Pallas projects.",
+        help="Run tests/agents/*.yaml of Pallas projects, from their recordings.",
     )
+    group.addoption(
+        "--pallas-live",
+        action="store_true",
+        help="Run them live: models and tools are asked for real.",
+    )
+
+
+@pytest.fixture
+def pallas_fleet(request: pytest.FixtureRequest) -> "AskedFleet":
+    """The fleet of the project that the test is in: it asks models and tools for real.
+
+    It is started once for each project and stopped at the end.
+    """
+    return _fleets(request.config).live(_project_of(request))
+
+
+@pytest.fixture
+def pallas_ask(pallas_fleet: "AskedFleet") -> "Callable[..., Recording]":
+    """Ask an agent of that fleet: ``pallas_ask(agent, message)`` returns the recording of the run."""
+    return pallas_fleet.ask
+
+
+@pytest.fixture
+def pallas_replay(request: pytest.FixtureRequest) -> "Callable[[str | Path], ReplayOutcome]":
+    """Replay a recording, by its path in the project: no model and no tool is asked."""
+    fleets, root = _fleets(request.config), _project_of(request)
+    return lambda path: fleets.replay(root, root / path)
+
+
+def _fleets(config: pytest.Config) -> "PytestFleets":
+    from .pytest_fleets import PytestFleets
+
+    return config.stash.setdefault(_FLEETS, PytestFleets())
+
+
+def _project_of(request: pytest.FixtureRequest) -> Path:
+    """The folder of the project that a test is in. Ends the test where there is none."""
+    for folder in request.path.parents:
+        if (folder / "agents.yaml").is_file():
+            return folder
+    pytest.fail(f"there is no agents.yaml in a folder above {request.path}", pytrace=False)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect a file of tests of agents."""
-    if not parent.config.getoption("--pallas", default=False) or file_path.suffix != ".yaml":
+    options = ("--pallas", "--pallas-live")
+    if file_path.suffix != ".yaml" or not any(parent.config.getoption(each, False) for each in options):
         return None
     root = _root_of(file_path)
     if root is None or any((above / "recording.yaml").exists() for above in file_path.parents):
@@ -42,8 +84,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Stop the fleets."""
-    if (benches := session.config.stash.get(_BENCHES, None)) is not None:
-        benches.close()
+    if (fleets := session.config.stash.get(_FLEETS, None)) is not None:
+        fleets.close()
 
 
 class AgentTestFile(pytest.File):
@@ -56,10 +98,8 @@ class AgentTestFile(pytest.File):
 
         root = _root_of(self.path)
         assert root is not None
-        stash = self.config.stash
-        benches = stash.setdefault(_BENCHES, _Benches())
         try:
-            found = list(tests_in(benches.project(root), [self.path]))
+            found = list(tests_in(_fleets(self.config).project(root), [self.path]))
         except ConfigError as error:
             raise self.CollectError(str(error)) from None
         for test in found:
@@ -75,11 +115,15 @@ class AgentTestItem(pytest.Item):
     root: Path
 
     def runtest(self) -> None:
-        """Run it. Raises NotAsExpected, and skips a test without a recording."""
+        """Run it. Raises NotAsExpected, and skips a test that cannot be run in this way."""
+        from .pytest_fleets import DEADLINE_S
+
+        fleets = _fleets(self.config)
+        run = fleets.run_live if self.config.getoption("--pallas-live") else fleets.run
         try:
-            trial = self.config.stash[_BENCHES].run(self.root, self.test)
+            trial = run(self.root, self.test)
         except TimeoutError:
-            raise NotAsExpected(f"there was no result within {_DEADLINE_S:.0f} s") from None
+            raise NotAsExpected(f"there was no result within {DEADLINE_S:.0f} s") from None
         if trial.verdict == "skipped":
             pytest.skip(str(trial.failures[0]))
         if trial.verdict != "passed":
@@ -98,62 +142,6 @@ class AgentTestItem(pytest.Item):
 
 class NotAsExpected(Exception):
     """A run was not as its test expects."""
-
-
-class _Benches:
-    """The fleets of this session, one set for each project, in a thread of their own."""
-
-    def __init__(self) -> None:
-        self._projects: dict[Path, Any] = {}
-        self._benches: dict[Path, RecordedBench] = {}
-        self._stack = AsyncExitStack()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def project(self, root: Path) -> Any:
-        """The project in a folder, with its ``.env`` in the environment. Raises ConfigError."""
-        from pallas.config import export_env, load_project
-
-        if root not in self._projects:
-            export_env(root)
-            self._projects[root] = load_project(root)
-        return self._projects[root]
-
-    def run(self, root: Path, test: "AgentTest") -> "Trial":
-        """Run a test in the fleets of its project."""
-        return self._wait(self._run(root, test))
-
-    async def _run(self, root: Path, test: "AgentTest") -> "Trial":
-        from pallas.agent_tests.agent_test_file import find_tests
-        from pallas.agent_tests.recorded_bench import RecordedBench
-        from pallas.agent_tests.scorers import Scorers
-
-        bench = self._benches.get(root)
-        if bench is None:
-            project = self.project(root)
-            opened = RecordedBench.opened(project, find_tests(project), Scorers(root))
-            bench = self._benches[root] = await self._stack.enter_async_context(opened)
-        return await bench.run(test)
-
-    def close(self) -> None:
-        """Stop all of them."""
-        if self._loop is None or self._thread is None:
-            return
-        self._wait(self._stack.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_DEADLINE_S)
-
-    def _wait[T](self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="pallas tests", daemon=True)
-            self._thread.start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(_DEADLINE_S)
-        except BaseException:
-            future.cancel()
-            raise
 
 
 def _root_of(path: Path) -> Path | None:

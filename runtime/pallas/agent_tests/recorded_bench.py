@@ -32,7 +32,7 @@ _NONE: Final = Unmet(
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Group:
     """Recordings whose tools are the same as far as they have the same names."""
 
@@ -48,7 +48,8 @@ class RecordedBench:
         self._scorers = scorers
         self._stack = stack
         self._fleet: ReplayFleet | None = None
-        self._active: _Group | None = None
+        self._answered: list[Recording] = []
+        """The recordings that the fleet answers from."""
         self._users = 0
         self._changed = asyncio.Condition()
         self._agents: set[str] = set()
@@ -85,6 +86,17 @@ class RecordedBench:
                 self._recordings[path] = one_line(str(error), 300)
                 continue
             self._add(found)
+
+    async def replay(self, path: Path) -> ReplayOutcome:
+        """Replay a recording, also one that no test has. Raises BadRecording, OSError, Fault."""
+        recording = self._recordings.get(path)
+        if recording is None:
+            self._recordings[path] = recording = await asyncio.to_thread(read, path)
+            self._add(recording)
+        if isinstance(recording, str):
+            raise BadRecording(recording)
+        async with self._fleet_of(recording) as fleet:
+            return await fleet.replay(recording)
 
     def _add(self, recording: Recording) -> None:
         tools = _tools_of(recording)
@@ -145,12 +157,13 @@ class RecordedBench:
         """
         group = next(each for each in self._groups if recording in each.recordings)
         async with self._changed:
-            await self._changed.wait_for(lambda: self._active is group or not self._users)
-            if self._active is not group or self._fleet is None:
-                self._active, self._fleet = None, None
+            await self._changed.wait_for(lambda: self._answers(recording) or not self._users)
+            if not self._answers(recording) or self._fleet is None:
+                self._answered, self._fleet = [], None
                 await self._stack.aclose()
-                self._fleet = await self._stack.enter_async_context(self._started(group))
-                self._active = group
+                answered = list(group.recordings)
+                self._fleet = await self._stack.enter_async_context(self._started(answered))
+                self._answered = answered
             fleet = self._fleet
             self._users += 1
         try:
@@ -160,22 +173,24 @@ class RecordedBench:
                 self._users -= 1
                 self._changed.notify_all()
 
-    def _started(self, group: _Group) -> AbstractAsyncContextManager[ReplayFleet]:
-        runs = tuple(run for each in group.recordings for run in each.runs)
-        plan = ReplayPlan(replace(group.recordings[0], runs=runs))
+    def _answers(self, recording: Recording) -> bool:
+        """Whether the fleet that runs answers from this recording."""
+        return recording in self._answered
+
+    def _started(self, recordings: Sequence[Recording]) -> AbstractAsyncContextManager[ReplayFleet]:
+        runs = tuple(run for each in recordings for run in each.runs)
+        plan = ReplayPlan(replace(recordings[0], runs=runs))
         names = (*(run.agent for run in runs), *self._agents)
         return ReplayFleet.started(needed_by_all(self._project, names), plan)
 
 
 @asynccontextmanager
-async def own_bench(
-    project: Project, tests: Sequence[AgentTest], scorers: Scorers
-) -> AsyncIterator[LiveBench]:
-    """Start the agents of these tests with a ledger in memory, at a free port of loopback.
+async def own_bench(project: Project, agents: Iterable[str], scorers: Scorers) -> AsyncIterator[LiveBench]:
+    """Start these agents, and those that they reach, with a ledger in memory, at a free port of loopback.
 
     Models and tools are asked for real. Raises Fault.
     """
-    needed = needed_by_all(project, [test.agent for test in tests])
+    needed = needed_by_all(project, agents)
     plan = ReplayPlan(Recording(project.name, (_NOTHING,)), live_models=True, live_tools=True)
     async with ReplayFleet.started(needed, plan) as fleet:
         place = FleetAddress(f"http://127.0.0.1:{fleet.port}", project.root)

@@ -133,7 +133,7 @@ def _recorded(
 
     async def work() -> tuple[list["AgentTestResult"], float]:
         if options.live:
-            async with own_bench(project, tests, scorers) as live:
+            async with own_bench(project, [test.agent for test in tests], scorers) as live:
                 return await _all(live, tests, options, show)
         async with RecordedBench.opened(project, tests, scorers) as recorded:
             return await _all(recorded, tests, options, show)
