@@ -251,6 +251,30 @@ def _report(results: Sequence["AgentTestResult"], seconds: float, options: Agent
     return OK if all(each.verdict in ("passed", "skipped") for each in results) else REFUSED
 
 
+def _run_against(
+    patterns: Sequence[str], against: str, given: AgentTestOptions, max_cost: str, root: Path
+) -> int:
+    """Compare the project with what ``against`` names; the exit status."""
+    from .version_tests import ComparedTests, compare_versions
+
+    try:
+        _check(given)
+        if given.junit is not None:
+            raise Wrong("pallas test: --against has no JUnit report: leave out --junit")
+    except Wrong as error:
+        complain(str(error))
+        return USAGE
+    options = ["--concurrency", str(given.concurrency)]
+    if given.live:
+        options += ["--repeat", str(given.repeat)]
+        options += ["--max-tokens", str(given.max_tokens)] if given.max_tokens is not None else []
+        options += ["--max-cost", max_cost] if max_cost else []
+    chosen = ComparedTests(
+        patterns, against, given.exact, given.live, options, given.record, given.output, given.summary
+    )
+    return compare_versions(chosen, root)
+
+
 def append_summary(path: Path, text: str) -> None:
     """Append to the summary of a job. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,10 +327,10 @@ def test(
         str,
         typer.Option(
             "--against",
-            metavar="REV|DIR",
+            metavar="REV|DIR|RECORDING",
             show_default=False,
-            help="Run them live in another version of the project too, and compare: a revision of git, or "
-            "a folder.",
+            help="Compare with another version of the project, a revision of git or a folder, or with a "
+            "recording.",
         ),
     ] = "",
     record: Annotated[
@@ -340,24 +364,12 @@ def test(
     pallas test
     pallas test refund --live --repeat 20 --max-tokens 100000
     pallas test refund --live --repeat 20 --max-cost 0.50
-    pallas test --against HEAD --repeat 5
+    pallas test --against HEAD
+    pallas test --against HEAD --live --repeat 5
     pallas test --junit report.xml
     """
     reach = reach_of(context, folder, url, token)
     most = _usd(max_cost)
-    if against:
-        from .version_tests import compare_versions
-
-        if output != "text" or junit is not None or url:
-            complain(
-                "pallas test: --against runs here and shows a table: leave out --output, --junit and --url"
-            )
-            raise typer.Exit(USAGE)
-        options = ["--repeat", str(repeat), "--concurrency", str(concurrency)]
-        options += ["--exact"] if exact else []
-        options += ["--max-tokens", str(max_tokens)] if max_tokens is not None else []
-        options += ["--max-cost", max_cost] if max_cost else []
-        raise typer.Exit(compare_versions(patterns or (), against, options, reach.folder, record))
     given = AgentTestOptions(
         exact,
         live or own,
@@ -371,6 +383,11 @@ def test(
         Path(summary) if summary else None,
         record,
     )
+    if against:
+        if url:
+            complain("pallas test: --against runs here: leave out --url")
+            raise typer.Exit(USAGE)
+        raise typer.Exit(_run_against(patterns or (), against, given, max_cost, reach.folder))
     raise typer.Exit(run_agent_tests(patterns or (), given, reach))
 
 
