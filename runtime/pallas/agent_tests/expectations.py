@@ -171,8 +171,8 @@ def _of_calls(calls: Sequence[StepDetail], expected: ExpectedCalls) -> Iterator[
     for refused in expected.never:
         if refused in names:
             yield Unmet("calls.never", f"{refused} was called")
-    for name, wanted in expected.arguments.items():
-        yield from _of_arguments(name, wanted, [each for each in calls if each.step.name == name])
+    for name, values in expected.arguments.items():
+        yield from _of_arguments(name, values, [each for each in calls if each.step.name == name])
 
 
 def _of_arguments(
