@@ -146,6 +146,7 @@ class ChatClient:
         on_progress: OnProgress | None = None,
         *,
         history: Sequence[EarlierMessage] = (),
+        branch_of: str = "",
         traceparent: str = "",
         stream: bool = True,
         params: Mapping[str, Any] | None = None,
@@ -159,9 +160,9 @@ class ChatClient:
 
         ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` are the earlier
         messages that the agent does not have; the oldest are left out where they are too much for one
-        request. ``traceparent`` and ``params``, the parameters of the model for this call, go into the call's
-        metadata. Raises Fault when the agent could not be asked: TRANSPORT, TIMEOUT, PROTOCOL, CONFIG for a
-        message that is too big.
+        request. ``branch_of`` is the conversation that they are of. ``traceparent`` and ``params``, the
+        parameters of the model for this call, go into the call's metadata. Raises Fault when the agent could
+        not be asked: TRANSPORT, TIMEOUT, PROTOCOL, CONFIG for a message that is too big.
         """
         _check_size(text, images)
         offered = await self._link.arguments_of(TOOL)
@@ -175,6 +176,8 @@ class ChatClient:
         meta: dict[str, Any] = {"traceparent": traceparent} if traceparent else {}
         if params:
             meta[f"{_META}params"] = dict(params)
+        if branch_of:
+            meta[f"{_META}branchOf"] = branch_of
         started = perf_counter()
         found = ""
         if key and await self._link.promises(TOOL, KEY_META):

@@ -70,7 +70,8 @@ class ChatConversation:
 
     ``params`` go along with each question. ``stored`` is the durable thread that this was opened from, as far
     as it is not read yet; ``thread`` is its id, empty while none is known. ``owner`` is its owner as long as
-    it is not known whether the conversation may go on.
+    it is not known whether the conversation may go on. ``branch_of`` is the id or the handle of the
+    conversation whose history is sent with the next question.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class ChatConversation:
         """Returns the names of the agents that call a server; none where that is not known."""
         self.params: Params = NO_PARAMS
         self.stored: StoredThread | None = None
-        self.thread = self.owner = ""
+        self.thread = self.owner = self.branch_of = ""
         self._older: list[ChatEntry] = []
         self._untold = False
 
@@ -210,7 +211,7 @@ class ChatConversation:
             return False
         self.handle = _handle()
         self.entries, self._older, self.pruned, self.unread, self._untold = [], [], 0, 0, False
-        self.stored, self.thread, self.owner = None, "", ""
+        self.stored, self.thread, self.owner, self.branch_of = None, "", "", ""
         self.name = self.unwritten_title = ""
         self.queue.clear()
         self.changed()
@@ -220,9 +221,15 @@ class ChatConversation:
 
     def reseat(self) -> None:
         """Go on under a new handle; the next question carries the history."""
+        self.branch_of = self._told_as
         self.handle = _handle()
         self._untold, self.thread, self.owner = True, "", ""
         self.unwritten_title = self.name
+
+    @property
+    def _told_as(self) -> str:
+        """What its server knows it by, or knows that by of which it is a branch."""
+        return self.branch_of if self._untold else self.thread or self.handle
 
     def untold(self, run: ChatRun) -> tuple[TurnEntry, ...]:
         """Return the history to send with the question of ``run``: empty when its server has it all."""
@@ -246,6 +253,7 @@ class ChatConversation:
         for each in earlier:
             new.add(replace(each, key=next_key()))
         new.reseat()
+        new.branch_of = self._told_as
         new.params = self.params
         return new
 
@@ -281,7 +289,7 @@ class ChatConversation:
         if reply.fault is not None:
             self.fail(run, reply.fault, at, reply.seconds)
             return
-        self._untold, self.owner = False, ""
+        self._untold, self.owner, self.branch_of = False, "", ""
         self.thread = reply.thread or self.thread
         cost = _priced(reply, price)
         self._finish(

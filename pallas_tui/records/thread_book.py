@@ -68,6 +68,12 @@ class ThreadBook(RecordPages[ThreadRecord]):
         page = await self.fleet().thread_messages(thread, rows, "", True)
         return tuple(reversed(page.items))
 
+    async def branches(self, thread: str) -> tuple[ThreadRecord, ...]:
+        """The threads that go on from a thread, the one used last first; at most ``PAGE``."""
+        page = await self.fleet().threads("", PAGE, "", "", thread)
+        # A fleet of an older release returns all its threads.
+        return tuple(_listed(each).record for each in page.items if each.branched_from == thread)
+
     async def whole(self, thread: str) -> list[MessageRecord]:
         """All rows of a thread, oldest first, at most ``MAX_ROWS``."""
         rows: list[MessageRecord] = []

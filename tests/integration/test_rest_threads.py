@@ -46,6 +46,8 @@ async def test_a_thread_is_begun_named_read_and_deleted(served: Api) -> None:
             "cost": None,
             "unpriced": 0,
             "snippet": None,
+            "branchedFrom": None,
+            "branchedAt": None,
         }
         assert (await http.post("/agents/echo/threads")).json()["title"] == ""
         assert (await http.post("/agents/echo/threads", json={"name": 1})).json()["data"]["key"] == "name"

@@ -146,6 +146,7 @@ class Talk:
             assert self.answers[question["content"]] == answer["content"]
 
 
+HISTORY = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
 WAYS = (*SURFACES, "task", "delegate")
 MESSAGES = st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 1)), min_size=2, max_size=5)
 EVERY = [(way, number) for number, way in enumerate(WAYS)]
@@ -226,6 +227,36 @@ async def test_a_thread_id_stays_with_another_token_of_the_same_identity(fleet: 
     said, thread = await told(tokens[0], "new")
     for token in tokens:
         assert await told(token, thread) == (said, thread)
+
+
+@pytest.mark.slow
+async def test_a_branch_is_linked_only_to_a_conversation_of_its_caller(fleet: Served) -> None:
+    await fleet.says("running")
+
+    async def said(bearer: str, **more: Any) -> str:
+        """Begin a conversation as that caller; its thread."""
+        async with (
+            create_mcp_http_client(headers={"authorization": f"Bearer {bearer}"}) as http,
+            Client(streamable_http_client(fleet.url("boss"), http_client=http), mode=ERAS[0]) as client,
+        ):
+            message = {"message": "hello", "conversation_id": "new", "history": HISTORY}
+            result = await client.call_tool("send_message", message, meta=more)
+            assert not result.is_error, text_of(result)
+            thread: str = (result.meta or {})["local.pallas/threadId"]
+            return thread
+
+    async def origin_of(bearer: str, thread: str) -> tuple[Any, Any]:
+        async with rest(fleet) as api:
+            headers = {"authorization": f"Bearer {bearer}"}
+            document = (await api.get(f"/threads/{thread}", headers=headers)).json()
+            return document["branchedFrom"], document["branchedAt"]
+
+    ann, bob = (unsigned({"iss": "https://issuer", "sub": name}) for name in ("ann", "bob"))
+    first = await said(ann)
+    assert await origin_of(ann, first) == (None, None)
+    assert await origin_of(ann, await said(ann, **{"local.pallas/branchOf": first})) == (first, 2)
+    for name in (first, "nothing of that name", "x" * 300, 7):
+        assert await origin_of(bob, await said(bob, **{"local.pallas/branchOf": name})) == (None, None)
 
 
 @pytest.mark.slow

@@ -171,3 +171,37 @@ async def test_a_conversation_has_one_name_in_the_workbench_and_over_rest(projec
         await here.sees("and a needle", "1 of 2 threads")
         await here.press("enter", "enter")
         await here.until(lambda: here.view.conversation.thread == said.json()["threadId"])
+
+
+@pytest.mark.slow
+async def test_a_thread_shows_its_branches_and_they_show_where_they_began(project: Path) -> None:
+    async with desk(project) as here, here.http() as http:
+        await here.ask("one")
+        await here.ask("two")
+        origin = here.view.conversation.thread
+        await here.press("escape", "k", "k", "e")  # the second question
+        await here.until(lambda: here.view._prompt.text == "two")
+        here.view._prompt.insert(" and a half")
+        await here.press("enter")
+        await here.until(lambda: here.view.conversation.thread not in ("", origin))
+        edited = here.view.conversation.thread
+        await here.press("escape", "k", "k", "k", "a")  # the first answer
+        await here.until(lambda: here.view.conversation.thread == "" and here.view.conversation.entries)
+        await here.ask("three")
+        branched = here.view.conversation.thread
+
+        document = (await http.get(f"/threads/{edited}")).json()
+        assert (document["branchedFrom"], document["branchedAt"], document["messages"]) == (origin, 2, 4)
+        document = (await http.get(f"/threads/{branched}")).json()
+        assert (document["branchedFrom"], document["branchedAt"]) == (edited, 2)
+        assert (await http.get(f"/threads/{origin}")).json()["branchedFrom"] is None
+        found = (await http.get("/threads", params={"branchesOf": origin})).json()["items"]
+        assert [each["id"] for each in found] == [edited]
+
+        await here.press("alt+t")
+        await here.until(lambda: isinstance(here.app.screen, ThreadsScreen))
+        await here.sees("of two and a half, after")
+        await here.press("end")
+        await here.sees("two and a half, after", gone=("of two and a half",))
+        assert (await http.delete(f"/threads/{origin}")).status_code == 204
+        assert (await http.get(f"/threads/{edited}")).json()["branchedFrom"] is None

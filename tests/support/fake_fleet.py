@@ -276,9 +276,11 @@ class FakeFleet(RunningFleet):
         return f"{server} is accepted as it is now; commit tools.lock"
 
     async def threads(
-        self, agent: str = "", limit: int = 50, cursor: str = "", search: str = ""
+        self, agent: str = "", limit: int = 50, cursor: str = "", search: str = "", branches_of: str = ""
     ) -> Page[ThreadRecord]:
         """What ``kept`` has."""
+        if branches_of:
+            return self.kept.branches(branches_of)
         if search:
             return await self.kept.search(search, agent, limit, cursor)
         return self.kept.page(agent, limit, cursor)

@@ -42,6 +42,11 @@ class FakeThreads:
         )
         return _page(found, limit, cursor)
 
+    def branches(self, thread: str) -> Page[ThreadRecord]:
+        """Those that go on from a thread."""
+        self.check()
+        return Page(tuple(one for one in self.records.values() if one.branched_from == thread))
+
     async def search(self, search: str, agent: str, limit: int, cursor: str) -> Page[ThreadRecord]:
         """Those with a message in which all words are, with that as their snippet."""
         self.searches.append(search)

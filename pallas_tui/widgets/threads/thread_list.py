@@ -40,6 +40,8 @@ class ThreadList(RecordList[ThreadRecord]):
         origin = f" {fit(record.origin, _ORIGIN, glyphs)}" if width >= _ROOMY else ""
         room = max(4, width - _WHEN - 1 - _AGENT - 1 - len(origin) - _COUNT)
         title = record.title or "(no title)"
+        if record.branched_from:
+            title = f"{glyphs.corner} {title}"
         # What a search found has the larger part.
         named = min(room, max(_NAMED, room // 3)) if record.snippet else room
         found = fit(f" {record.snippet}", room - named, glyphs) if record.snippet else ""

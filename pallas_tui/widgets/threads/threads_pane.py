@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input
 
-from pallas.model import Fault, MessageRecord, ThreadRecord
+from pallas.model import Fault, ThreadRecord
 from pallas.safe_text import one_line
 
 from ...actions import bindings
@@ -27,7 +27,7 @@ from ..dialogs.line_dialog import LineScreen
 from ..pages import RecordsPane
 from ..status_line import QuestionLine
 from .thread_list import EMPTY, ThreadList
-from .thread_view import SEEN_ROWS, details, details_text
+from .thread_view import SEEN_ROWS, SeenThread, details, details_text
 
 MAX_TITLE = 200
 
@@ -106,7 +106,7 @@ async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: f
     app.notify(f"Written to {one_line(str(target), 300)}.", markup=False)
 
 
-class ThreadsPane(RecordsPane[ThreadRecord, tuple[MessageRecord, ...]]):
+class ThreadsPane(RecordsPane[ThreadRecord, SeenThread]):
     """Reads as many threads as the user looks at, however many there are."""
 
     TITLE = "Threads"
@@ -119,6 +119,8 @@ read the thread of another caller; to continue it, ask as that caller (**alt+p**
 (**a** on a message). **e** gives it another title, **x** deletes it for good, after a question. **y** copies
 its id, with which it can be continued elsewhere (as `conversation_id` or `threadId`). **w** writes all of it
 to a file. **o** shows only the threads of the selected one's agent, or all again.
+
+A branch, which continues from a message of another thread, is marked in the list. Both name each other.
 
 A filter (**/**, **ctrl+f**) searches all that was said in all threads, and titles, agents, owners and ids of
 the newest 5,000; **end** loads more. **Enter** opens a hit at the message that was found.
@@ -235,14 +237,21 @@ the newest 5,000; **end** loads more. **Enter** opens a hit at the message that 
     def _key(self, record: ThreadRecord) -> Hashable:
         return record.id, record.messages, record.last_turn_at
 
-    async def _look_into(self, record: ThreadRecord) -> tuple[MessageRecord, ...]:
+    async def _look_into(self, record: ThreadRecord) -> SeenThread:
         try:
-            return await self._book.newest(record.id, SEEN_ROWS)
+            rows = await self._book.newest(record.id, SEEN_ROWS)
+            branches = await self._book.branches(record.id)
         except Fault:
-            return ()
+            return SeenThread()
+        return SeenThread(rows, branches, self._title_of(record.branched_from))
+
+    def _title_of(self, thread: str) -> str:
+        """The title of a thread that is listed; else its id."""
+        found = next((each.title for each in self._book.records if each.id == thread), "")
+        return found or thread
 
     def _details(
-        self, record: ThreadRecord, within: tuple[MessageRecord, ...] | None, width: int, height: int
+        self, record: ThreadRecord, within: SeenThread | None, width: int, height: int
     ) -> list[Line]:
         return details(record, within, width, height, self._clock(), self._glyphs)
 
@@ -254,8 +263,8 @@ the newest 5,000; **end** loads more. **Enter** opens a hit at the message that 
         record = self.rows.selected
         if record is None:
             return None
-        rows = self._within.get(self._key(record), ())
-        return record.title or record.id, details_text(record, rows, self._clock())
+        seen = self._within.get(self._key(record), SeenThread())
+        return record.title or record.id, details_text(record, seen, self._clock())
 
     # Keys
 

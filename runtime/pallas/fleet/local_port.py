@@ -190,10 +190,15 @@ class LocalPort(FleetPort):
         return f"{', '.join(given.values)} saved: {agent} has them for every caller from now on."
 
     async def threads(
-        self, agent: str = "", limit: int = 50, cursor: str = "", search: str = ""
+        self, agent: str = "", limit: int = 50, cursor: str = "", search: str = "", branches_of: str = ""
     ) -> Page[ThreadRecord]:
         return await self._threads.list(
-            OPERATOR, agent=agent or None, search=search, limit=_bounded(limit), cursor=cursor
+            OPERATOR,
+            agent=agent or None,
+            search=search,
+            branches_of=branches_of,
+            limit=_bounded(limit),
+            cursor=cursor,
         )
 
     async def thread(self, agent: str, thread: str) -> ThreadRecord:

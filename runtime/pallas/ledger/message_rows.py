@@ -147,6 +147,8 @@ def thread_record(row: Any) -> ThreadRecord:
         created_at=row.created_at,
         updated_at=row.updated_at,
         last_turn_at=row.last_turn_at,
+        branched_from=row.branched_from,
+        branched_at=row.branched_at,
     )
 
 

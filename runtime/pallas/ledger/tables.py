@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from .storable_text import Words
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 16))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 17))
 """All revisions of the tables, oldest first; the last one is the current one."""
 
 HEAD: Final = REVISIONS[-1]
@@ -157,10 +157,14 @@ threads: Final = Table(
     _text("run_id"),
     Column("attempt", Integer, nullable=False, server_default="0"),
     _text("claim"),
+    # The id of the thread whose first branched_at messages it began with, if any.
+    _text("branched_from"),
+    Column("branched_at", Integer, nullable=False, server_default="0"),
     UniqueConstraint("agent_id", "handle"),
     Index(None, "owner", "updated_at", "id"),
     Index(None, "agent_id", "updated_at", "id"),
     Index(None, "updated_at", "id"),
+    Index("threads_branched_from_ix", "branched_from", sqlite_where=text("branched_from <> ''")),
 )
 
 messages: Final = Table(

@@ -172,11 +172,13 @@ class ThreadRows:
         agent: str | None = None,
         owner: str | None = None,
         search: str = "",
+        branches_of: str = "",
         limit: int = 50,
         cursor: str = "",
     ) -> Page[ThreadRecord]:
         """Threads, last used first, without those of nested runs; ``limit`` 1 to 200.
 
+        With ``branches_of`` only those that go on from the thread of that id.
         With ``search`` only those with all its words in one message or in the title, with a snippet.
         Raises Fault (PROTOCOL) on a bad cursor or search.
         """
@@ -190,6 +192,8 @@ class ThreadRows:
             of_viewer.append(threads.c.agent_id == one)
         if owner is not None:
             of_viewer.append(threads.c.owner == owner)
+        if branches_of:
+            of_viewer.append(threads.c.branched_from == branches_of)
         statement = statement.where(*of_viewer)
         if place is not None:
             statement = statement.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*place))
@@ -231,6 +235,8 @@ class ThreadRows:
             connection.execute(
                 delete(threads).where(threads.c.id.in_(nested), threads.c.origin.in_(OF_AGENTS))
             )
+            branches = update(threads).where(threads.c.branched_from == thread)
+            connection.execute(branches.values(branched_from="", branched_at=0))
             if not connection.execute(delete(threads).where(threads.c.id == thread)).rowcount:
                 raise turn_statements.no_thread()
 
@@ -314,7 +320,14 @@ class ThreadRows:
         def work(connection: Connection) -> int:
             if new is not None:
                 row = ThreadRecord(
-                    thread, run.agent, run.owner, origin=new.origin, created_at=now, updated_at=now
+                    thread,
+                    run.agent,
+                    run.owner,
+                    origin=new.origin,
+                    created_at=now,
+                    updated_at=now,
+                    branched_from=new.branched_from,
+                    branched_at=len(before) if new.branched_from else 0,
                 )
                 _create(connection, row, new.handle)
             return turn_statements.begin(
@@ -490,6 +503,8 @@ def _create(connection: Connection, record: ThreadRecord, handle: str | None) ->
         "origin": record.origin,
         "created_at": record.created_at,
         "updated_at": record.updated_at,
+        "branched_from": record.branched_from,
+        "branched_at": record.branched_at,
     }
     try:
         _INSERT_THREAD.run(connection, values)

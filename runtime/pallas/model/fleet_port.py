@@ -263,9 +263,10 @@ class FleetPort(ABC):
         limit: PageSize = 50,
         cursor: Cursor = "",
         search: Annotated[str, ArgumentRules(what="some words", maximum=MAX_SEARCH)] = "",
+        branches_of: Cursor = "",
     ) -> Page[ThreadRecord]:
         """Durable threads, last used first. With ``search`` those with all its words in one message or in the
-        title, each with a snippet.
+        title, each with a snippet; with ``branches_of`` those that go on from the thread of that id.
         """
 
     @operation("GET /agents/{agent}/thread", scope=TokenScope.TEXTS, title="read threads")

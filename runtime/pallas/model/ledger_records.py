@@ -39,13 +39,19 @@ class ThreadRecord:
     updated_at: float = 0.0
     last_turn_at: float | None = None
     snippet: str = ""  # of a search: a part of the newest message that matches, empty if only the title does
+    branched_from: str = ""  # the id of the thread from which it goes on, empty if it began by itself
+    branched_at: int = 0  # how many messages of that it began with
 
 
 class NewThread(NamedTuple):
-    """A thread that is created with its first run: the caller's handle, if it has one, and the surface."""
+    """A thread that is created with its first run: the caller's handle, if it has one, and the surface.
+
+    ``branched_from`` is the id of the thread from which it goes on, if any.
+    """
 
     handle: str | None
     origin: str
+    branched_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,8 @@ class RunRequest:
     history: tuple[Message, ...] = ()
     # Whether the caller gets the text while it is written, also that of agents below
     stream_text: bool = False
+    # Id or handle of the conversation whose messages ``history`` has, if its new one is a branch of that
+    branch_of: str = ""
     new_conversation: bool = False  # the handle was made for this request
     caller: str = ""  # the client's name for itself, sanitised
     trace: TraceContext | None = None  # the caller's span, if it sent one

@@ -272,7 +272,8 @@ class ThreadStore:
             await self.load(conversations, conversation)
         else:
             assert conversation.key is not None
-            thread, new = conversation.key, NewThread(conversation.handle or None, request.surface)
+            thread = conversation.key
+            new = NewThread(conversation.handle or None, request.surface, await self._origin_of(request))
             conversations.store(conversation, (), ())
         # History that models see before the first turn with a result is part of the thread.
         before = request.history if run.given is None and not conversation.messages else ()
@@ -314,6 +315,18 @@ class ThreadStore:
             raise
         self._has_begun(run, writer, conversation)
         return writer
+
+    async def _origin_of(self, request: RunRequest) -> str:
+        """The id of the thread of which the request's new one is a branch, if its caller may read that."""
+        if not request.branch_of:
+            return ""
+        try:
+            found = await self.known(request.agent, request.branch_of, request.principal)
+        except Fault as fault:
+            if fault.data.get(REASON) is None:  # the ledger does not answer
+                raise
+            return ""
+        return "" if found is None else found.id
 
     async def resume(
         self, run: ActiveRun, conversations: Conversations, conversation: Conversation

@@ -85,16 +85,18 @@ class Threads:
         *,
         agent: str | None = None,
         search: str = "",
+        branches_of: str = "",
         limit: int = 50,
         cursor: str = "",
     ) -> Page[ThreadRecord]:
         """The principal's threads, or all threads if it may see them, last used first.
 
-        With ``search`` those with its words in a message or in the title.
+        With ``search`` those with its words in a message or in the title, with ``branches_of`` those that go
+        on from that one.
         """
         owner = self.owner_seen(principal)
         return await self._ledger.threads.list(
-            agent=agent, owner=owner, search=search, limit=limit, cursor=cursor
+            agent=agent, owner=owner, search=search, branches_of=branches_of, limit=limit, cursor=cursor
         )
 
     async def messages(

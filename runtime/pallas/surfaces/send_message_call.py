@@ -28,6 +28,7 @@ from pallas.model.ids import mint
 from pallas.model.money import cost_fields
 from pallas.model.spend_limits import ANY, SpendLimits, limits_in
 from pallas.runs.chat_messages import MAX_MESSAGES
+from pallas.runs.conversations import MAX_HANDLE
 from pallas.runs.run_keys import MAX_KEY, is_key
 from pallas.safe_text import has_lone_surrogate, one_line
 from pallas.telemetry.trace_context import incoming
@@ -47,6 +48,8 @@ CANCEL_META: Final = f"{META}/cancel"
 PARAMS_META: Final = f"{META}/params"
 LIMITS_META: Final = f"{META}/limits"
 """What the caller lets the run spend: it can only lower the limits of the files."""
+BRANCH_META: Final = f"{META}/branchOf"
+"""The conversation whose earlier messages ``history`` has: the new one becomes a branch of it."""
 NEW_CONVERSATION: Final = "new"
 
 IMAGES_SCHEMA: Final[dict[str, Any]] = {
@@ -231,6 +234,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         trace=trace_of(context),
         params=params_of(context),
         limits=limits_of(context),
+        branch_of=branch_of(context),
         bearer=bearer_of(context),
     )
 
@@ -271,6 +275,12 @@ def params_of(context: FastMCPRequestContext | None) -> Params:
         text = f'_meta["{PARAMS_META}"] is not an object; write {{"temperature": 0.2}}, for example'
         raise Fault(FaultType.PROTOCOL, text)
     return Params.read(given, strict=False)
+
+
+def branch_of(context: FastMCPRequestContext | None) -> str:
+    """Return the conversation of which the call's is a branch, empty without one."""
+    given = (context.meta or {}).get(BRANCH_META) if context is not None else None
+    return given if isinstance(given, str) and len(given) <= MAX_HANDLE else ""
 
 
 def limits_of(context: FastMCPRequestContext | None) -> SpendLimits:

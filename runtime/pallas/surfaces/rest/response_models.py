@@ -206,6 +206,7 @@ class ThreadModel(CostModel):
     """A durable conversation; it cost what its runs did, with the runs below them.
 
     ``snippet`` is a part of the newest message that a search found, null if it found only the title.
+    ``branchedFrom`` is the thread from which it goes on, with the first ``branchedAt`` messages of that.
     """
 
     id: str
@@ -218,6 +219,8 @@ class ThreadModel(CostModel):
     updatedAt: Time
     lastTurnAt: Time | None
     snippet: str | None
+    branchedFrom: str | None
+    branchedAt: int | None
 
 
 class ToolCallModel(Out):

@@ -40,6 +40,9 @@ Search = Annotated[
         "that begin so.",
     ),
 ]
+BranchesOf = Annotated[
+    str, Query(max_length=200, description="Only threads that go on from the thread of that id.")
+]
 Whose = Annotated[
     str, Query(max_length=200, description="The agent, where you chose one handle with several.")
 ]
@@ -58,6 +61,8 @@ def thread_out(record: ThreadRecord, cost: Cost = NO_COST) -> ThreadModel:
         updatedAt=iso(record.updated_at),
         lastTurnAt=iso_or_none(record.last_turn_at),
         snippet=record.snippet or None,
+        branchedFrom=record.branched_from or None,
+        branchedAt=record.branched_at if record.branched_from else None,
         **cost_fields(cost),
     )
 
@@ -99,7 +104,13 @@ def add_threads(routes: Routes) -> None:
         return name
 
     async def listed(
-        request: Request, agent: str, handle: str, search: str, limit: int, cursor: str
+        request: Request,
+        agent: str,
+        handle: str,
+        search: str,
+        limit: int,
+        cursor: str,
+        branches_of: str = "",
     ) -> dict[str, Any]:
         principal = principal_of(request)
         if handle and search:
@@ -110,7 +121,12 @@ def add_threads(routes: Routes) -> None:
             found = Page(tuple(each for each in named if agent in ("", each.agent)))
         else:
             found = await parts.threads.list(
-                principal, agent=agent or None, search=search, limit=limit, cursor=cursor
+                principal,
+                agent=agent or None,
+                search=search,
+                branches_of=branches_of,
+                limit=limit,
+                cursor=cursor,
             )
         costs = await run_costs.of_threads([each.id for each in found.items])
         return page_of(found, lambda each: thread_out(each, costs[each.id]))
@@ -150,10 +166,11 @@ def add_threads(routes: Routes) -> None:
         cursor: Cursor = "",
         handle: Handle = "",
         search: Search = "",
+        branchesOf: BranchesOf = "",
     ) -> dict[str, Any]:
         """Your own, the last used first; with `view:agents` and `admin:threads`, all of them."""
-        plain(agent, cursor, handle, search)
-        return await listed(request, agent, handle, search, limit, cursor)
+        plain(agent, cursor, handle, search, branchesOf)
+        return await listed(request, agent, handle, search, limit, cursor, branchesOf)
 
     @routes.add("GET", "/threads/{id}", "A thread", response=ThreadModel)
     async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> ThreadModel:  # noqa: A002
