@@ -18,6 +18,7 @@ from support.pallas_process import start_async
 from support.recorded import PICTURE, recorded_project
 from support.recorded_runs import asked
 from support.recorded_runs import fleet as fleet
+from support.recording_files import assert_fits
 from support.served import Served, served
 from support.surfaces import command, rest, typed
 from support.waiting import until
@@ -36,7 +37,9 @@ async def recorded(fleet: Served, run: str) -> Recording:
         assert answer.headers["content-type"] == "application/x-tar"
         again = await http.get(f"/runs/{run}/recording")
         assert again.content == answer.content
-        return read_archive(answer.content)
+        found = read_archive(answer.content)
+        assert_fits(found)
+        return found
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from pallas.config.agents_file import AgentsFile
 from pallas.config.field_types import FileValue
 from pallas.config.file_model import FileModel
 from pallas.config.json_schema import SCHEMA_FILE, agents_schema, schema_text
+from pallas.recordings.recording_schema import recording_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -163,6 +164,10 @@ def test_the_command_prints_it_without_a_project(
     monkeypatch.chdir(tmp_path)
     assert run(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == whole()
+    assert run(["schema", "recording"]) == 0
+    assert json.loads(capsys.readouterr().out) == recording_schema()
+    assert run(["schema", "recordings"]) == 2
+    assert "recordings; allowed: agents, recording" in capsys.readouterr().err
     assert run(["schema", "--help"]) == 0
     assert SCHEMA_FILE in capsys.readouterr().out
 

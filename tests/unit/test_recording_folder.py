@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import examples
+from support.recording_files import assert_fits, documents_in, mistakes_in
 
 from benchmarks.invented_runs import long_plot, recorded
 from pallas.model import (
@@ -480,3 +481,35 @@ def test_names_in_an_archive_that_lead_out_of_it_are_names_like_any_other() -> N
         archive.addfile(entry, io.BytesIO(b"{}"))
     with pytest.raises(BadRecording, match=r"it has no recording\.yaml"):
         read_archive(buffer.getvalue())
+
+
+SAMPLE = Path(__file__).parents[2] / "sample_project" / "tests" / "agents"
+
+
+@pytest.mark.parametrize("folder", sorted(SAMPLE.glob("*.recording")), ids=lambda path: path.stem)
+def test_recordings_of_real_runs_fit_the_schema(folder: Path) -> None:
+    assert_fits(read(folder))
+
+
+def test_all_that_a_recording_may_have_fits_the_schema() -> None:
+    assert_fits(whole())
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "value", "said"),
+    [
+        ("recording.yaml", "format", 2, "1 was expected"),
+        ("recording.yaml", "runs", [], "non-empty"),
+        ("1-clerk/run.yaml", "question", 7, "7 is not of type 'string'"),
+        ("1-clerk/run.yaml", "status", "fine", "'fine' is not one of"),
+        ("1-clerk/run.yaml", "steps", [], "'steps' was unexpected"),
+        ("1-clerk/001-model.yaml", "state", "gone", "'gone' is not one of"),
+        ("1-clerk/001-model.yaml", "as_in", {"step": 1}, "'fields' is a required property"),
+        ("1-clerk/one.yaml", "kind", "model", "does not match any of the regexes"),
+    ],
+)
+def test_what_is_no_recording_does_not_fit_the_schema(path: str, key: str, value: Any, said: str) -> None:
+    documents = documents_in(files_of(whole()))
+    documents.setdefault(path, {})[key] = value
+    (line,) = mistakes_in(documents)
+    assert said in line

@@ -29,6 +29,7 @@ from pallas.cli.replay import replay
 from pallas.cli.route import route
 from pallas.cli.tasks import tasks
 from pallas.cli.test import test
+from pallas.safe_text import one_line
 
 app = typer.Typer(
     name="pallas",
@@ -287,15 +288,23 @@ def init(
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    of: Annotated[
+        str, typer.Argument(metavar="[OF]", help="agents: of agents.yaml; recording: of a recording's files.")
+    ] = "agents",
+) -> None:
     """Print the JSON Schema of agents.yaml, with which editors complete and check it. Needs no project.
 
     `pallas init` writes it to .pallas/agents.schema.json and names it in the first line of agents.yaml. After
     an update of Pallas write it again: pallas schema > .pallas/agents.schema.json
     """
-    from pallas.config.json_schema import schema_text
+    from pallas.config import json_schema
+    from pallas.recordings import recording_schema
 
-    print(schema_text(), end="")
+    texts = {"agents": json_schema.schema_text, "recording": recording_schema.schema_text}
+    if of not in texts:
+        raise typer.BadParameter(f"{one_line(of, 40)}; allowed: {', '.join(texts)}", param_hint="OF")
+    print(texts[of](), end="")
 
 
 @app.command()
