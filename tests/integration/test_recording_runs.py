@@ -3,16 +3,22 @@
 import asyncio
 import base64
 import json
+import os
 import re
 import signal
+import subprocess
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import yaml
+from support import pallas_process
 from support.live import MODERN_FIRST
 from support.pallas_process import start_async
 from support.recorded import PICTURE, recorded_project
@@ -23,6 +29,7 @@ from support.served import Served, served
 from support.surfaces import command, rest, typed
 from support.waiting import until
 
+from pallas.agent_tests.kept_test import keep
 from pallas.model import Recording
 from pallas.recordings.recording_folder import archive_of, read, read_archive
 from pallas_tui.remote.remote_fleet import RemoteFleet
@@ -245,21 +252,39 @@ async def test_a_workbench_compares_runs_of_a_fleet_elsewhere(fleet: Served) -> 
     assert [each.mark for each in found.found.run.steps] == ["changed", "removed", "removed"]
 
 
-@pytest.mark.slow
-async def test_no_secret_is_in_a_recording(tmp_path: Path) -> None:
-    """Keys, variables, tokens of callers and URLs, in questions, arguments, results, headers and history."""
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Recordings of runs with secrets: keys, variables, tokens of callers and URLs, in questions, arguments,
+    results, headers and history. ``variables`` are those of the fleet's environment.
+    """
+
+    root: Path
+    variables: dict[str, str]
+    canaries: list[str]
+    archives: list[bytes]
+
+    def found_in(self, data: bytes) -> list[str]:
+        """Those that are in these bytes."""
+        return [each for each in self.canaries if each.encode() in data]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
     key, variable, url = (f"canary-{what}-4be1c0d2a7" for what in ("key", "variable", "url"))
-    canaries = [key, variable, url]
-    root = recorded_project(tmp_path / "p")
-    with served(root, SHELF_PASSWORD=variable, GENERIC_API_KEY=key) as fleet:
+    found = Secrets(
+        recorded_project(tmp_path_factory.mktemp("secrets") / "p"),
+        {"SHELF_PASSWORD": variable, "GENERIC_API_KEY": key},
+        [key, variable, url],
+        [],
+    )
+    with served(found.root, **found.variables) as fleet:
         await fleet.says("] running")
-        archives = []
         for number in range(50):
             bearer = f"canary-{number:02}-bearer-77aa{number * 7919:08x}"
             signed = f"sk-proj-canary{number:02}{number * 104729:024x}"
             typed_in = f"password=canary{number:02}x{number * 15485863:012x}"
             in_url = f"https://user:canary{number:02}y{number * 32452843:012x}@shop.example/"
-            canaries += [bearer, signed, typed_in.partition("=")[2], in_url[13:33]]
+            found.canaries.extend((bearer, signed, typed_in.partition("=")[2], in_url[13:33]))
             text = f"secret {bearer} {signed} {typed_in} {in_url} {variable}"
             async with rest(fleet) as http:
                 http.headers["authorization"] = f"Bearer {bearer}"
@@ -268,13 +293,62 @@ async def test_no_secret_is_in_a_recording(tmp_path: Path) -> None:
                     answer = await http.post("/agents/clerk/chat", json=body)
                     assert answer.status_code == 200, answer.text
                     body["threadId"] = answer.json()["threadId"]
-                archives.append((await http.get(f"/runs/{answer.json()['runId']}/recording")).content)
-    for archive in archives:
+                run = answer.json()["runId"]
+                found.archives.append((await http.get(f"/runs/{run}/recording")).content)
+    assert len(found.canaries) > 200
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_secret_is_in_a_recording(secrets: Secrets) -> None:
+    for archive in secrets.archives:
         recording = read_archive(archive)
         assert "secret [redacted]" in recording.first.question
         assert "secret [redacted]" in recording.history[0].text
-        assert [each for each in canaries if each.encode() in archive] == []
-    assert len(canaries) > 200
+        assert secrets.found_in(archive) == []
+        assert_fits(recording)
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_secret_is_in_a_kept_test_in_its_reports_and_in_a_diff(
+    secrets: Secrets, tmp_path: Path
+) -> None:
+    root, variables = secrets.root, {**os.environ, **secrets.variables}
+    for number, archive in enumerate(secrets.archives):
+        path = keep(read_archive(archive), root, f"kept-{number:02}")
+        if number % 2:  # what fails repeats what was said and called
+            document = yaml.safe_load(path.read_text())
+            wrong = {"answer": {"contains": "no"}, "calls": {"arguments": {"shelf__find": {"$.what": "no"}}}}
+            path.write_text(yaml.safe_dump({**document, "expect": wrong}))
+    kept = b"".join(path.read_bytes() for path in (root / "tests").rglob("*") if path.is_file())
+    assert b"[redacted]" in kept
+    assert secrets.found_in(kept) == []
+
+    junit, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
+    told = b""
+    for more in ((), ("-o", "json")):
+        words = ("test", "-p", str(root), "--junit", str(junit), "--summary", str(summary), *more)
+        done = await asyncio.to_thread(start_and_end, words, variables)
+        assert done.returncode == 1, done.stderr
+        told += done.stdout + done.stderr
+    assert b"25 passed, 25 failed" in told
+    assert b"[redacted]" in told
+    reports = told + junit.read_bytes() + summary.read_bytes()
+    assert secrets.found_in(reports) == []
+
+    recordings = sorted((root / "tests" / "agents").glob("*.recording"))
+    for before, after in pairwise(recordings[:4]):
+        for more in ((), ("-o", "json")):
+            done = await asyncio.to_thread(start_and_end, ("diff", str(before), str(after), *more), variables)
+            assert done.returncode == 0, done.stderr
+            assert secrets.found_in(done.stdout + done.stderr) == []
+
+
+def start_and_end(words: Sequence[str], variables: Mapping[str, str]) -> "subprocess.CompletedProcess[bytes]":
+    """A command in that environment, to its end."""
+    return pallas_process.run(*words, env=variables, capture_output=True, timeout=120)
 
 
 @pytest.mark.slow
