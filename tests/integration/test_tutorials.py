@@ -13,6 +13,7 @@ from pallas.cli.init import init
 from pallas.cli.project_ports import USUAL
 from pallas.scripted.script_file import load_script
 
+BY_KEY = "from-a-bug-to-a-test"
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 
 
@@ -25,7 +26,8 @@ def test_a_tutorial_has_the_ports_that_init_gives_to_a_first_project(page: str) 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize(
-    "page", sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "local-model")
+    "page",
+    sorted(path.stem for path in PAGES.glob("*.md") if path.stem not in ("local-model", BY_KEY)),
 )
 def test_a_tutorial_does_what_it_says(page: str, tmp_path: Path) -> None:
     with Tutorial(tmp_path) as reader:
@@ -46,3 +48,9 @@ async def test_the_one_of_a_local_model_does_what_it_says(tmp_path: Path) -> Non
     async with scripted.served(load_script(tmp_path / "offline" / "model.yaml")) as model:
         with Tutorial(tmp_path, {"http://127.0.0.1:8080/v1": model.url}) as reader:
             await asyncio.to_thread(reader.follow, page)
+
+
+@pytest.mark.slow
+async def test_the_one_by_key_does_what_it_says(tmp_path: Path) -> None:
+    with Tutorial(tmp_path) as reader:
+        await reader.follow_keys((PAGES / f"{BY_KEY}.md").read_text("utf-8"))

@@ -59,10 +59,10 @@ class Desk(DrivenWorkbench):
 
 
 @asynccontextmanager
-async def desk(root: Path, home: Path | None = None) -> AsyncIterator[Desk]:
-    """The workbench once the fleet of the project at ``root`` runs."""
+async def desk(root: Path, home: Path | None = None, *, watch: bool = False) -> AsyncIterator[Desk]:
+    """The workbench once the fleet of the project at ``root`` runs, which may watch its files."""
     before = Path.cwd()
-    thread = ThreadedFleet(root)
+    thread = ThreadedFleet(root, watch=watch)
     log = root / "pallas.log"
     log.touch()
     app = Workbench(

@@ -5,7 +5,9 @@ Of the blocks of a page, in their order:
 - ``sh``: a command a line. ``cd`` and a fleet that runs until Ctrl-C (``pallas``, ``pallas dev``) are as in a
   terminal; the workbench is left out, the fleet below it is the same.
 - ``text`` behind it: what the last command prints. The lines are in the output one after the other, with
-  anything between them; ``…`` is any text. What begins with ``FAILED`` is printed with exit status 1.
+  anything between them; ``…`` is any text. What has a test that failed is printed with exit status 1.
+- ``keys``: what is done in the workbench that ``pallas`` opened, ``type TEXT`` or ``press KEY``, a line each;
+  ``text`` behind it, or behind a file, is then on the screen.
 - a block with ``title="FILE"`` is that file, with ``title="FILE, below TEXT"`` what is inserted below the
   line that begins with TEXT.
 
@@ -19,11 +21,14 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from . import pallas_process
+from .fleet_desk import Desk, desk
 from .ports import free_ports
+from .shell import screen_text
 from .waiting import until
 
 _BLOCK: Final = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -39,6 +44,12 @@ class Block:
     language: str
     title: str
     text: str
+
+
+def _is_shown(here: Desk, lines: list[str]) -> bool:
+    """Whether all of these lines are on the screen, or in a notice that was."""
+    notices = "\n".join(each.message for each in here.app._notifications)
+    return all(line in notices or line in screen_text(here.app) for line in lines)
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -84,9 +95,37 @@ class Tutorial:
                 *lines, last = text.splitlines()
                 for line in lines:
                     self._do(line)
-                self._do(last, self._here(following.text) if following.language == "text" else "")
+                is_output = following.language == "text" and not following.title
+                self._do(last, self._here(following.text) if is_output else "")
             else:
                 assert block.language == "text", f"a block that is neither a file nor a command: {block}"
+
+    async def follow_keys(self, page: str) -> None:
+        """Do all of a page on the workbench, which ``pallas`` opens in it."""
+        blocks = blocks_of(page)
+        number = next(number for number, block in enumerate(blocks) if block.language == "keys")
+        for line in self._here("".join(block.text for block in blocks[:number])).splitlines():
+            if line != "pallas":
+                await asyncio.to_thread(self._do, line)
+        async with desk(self.folder, watch=True) as here:
+            said = ""
+            for block, following in zip(blocks[number:], [*blocks[number + 1 :], None], strict=True):
+                if block.language == "keys":
+                    for line in block.text.splitlines():
+                        verb, _, what = line.partition(" ")
+                        await here.press(*(what if verb == "type" else (what,)))
+                elif block.title:
+                    self._write(block.title, block.text)
+                elif block.language == "sh":
+                    said = following.text if following is not None else ""
+                    await asyncio.to_thread(self._do, block.text.strip(), said)
+                elif said:  # was looked at with its command
+                    said = ""
+                else:
+                    try:
+                        await here.until(partial(_is_shown, here, block.text.splitlines()))
+                    except AssertionError as error:
+                        raise AssertionError(f"{block.text}\n\n{screen_text(here.app)}") from error
 
     def _here(self, text: str) -> str:
         for theirs, ours in self._places.items():
@@ -119,7 +158,7 @@ class Tutorial:
             def attempt() -> str:
                 done = self._run(line, words)
                 output = done.stdout + done.stderr
-                status = 1 if expected.startswith("FAILED") else 0
+                status = 1 if "failed" in expected.lower() else 0
                 assert done.returncode == status, f"{line}\n\n{output}"
                 assert re.search(wanted, output, re.DOTALL), f"{line}\n{expected}\n\n{output}"
                 return output or "nothing"
