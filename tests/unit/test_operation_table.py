@@ -130,7 +130,7 @@ async def test_a_call_gets_to_the_port_with_all_arguments_by_name() -> None:
     port = Carrying()
     assert await port.threads(limit=3) == "done"  # type: ignore[comparison-overlap]
     port.cancel("r1")
-    listed = {"agent": "", "limit": 3, "cursor": "", "search": ""}
+    listed = {"agent": "", "limit": 3, "cursor": "", "search": "", "branches_of": ""}
     assert carried == [("threads", listed), ("cancel", {"run_id": "r1"})]
     with pytest.raises(TypeError):
         await port.rename_thread("only one")  # type: ignore[call-arg]
