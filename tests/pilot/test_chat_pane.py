@@ -91,7 +91,7 @@ async def test_the_status_line_lives_from_question_to_result(chat: Chat) -> None
     await chat.until(lambda: chat.line.text == "docs/search: completed")
     assert chat.line.running
     chat.app.feed(later=3)
-    await chat.until(lambda: "3.0 s" in chat.app.screen_text())
+    await chat.until(lambda: "  3 s" in chat.app.screen_text())
     chat.server.release()
     await chat.until(lambda: not chat.line.running)
     assert chat.line.text == ""

@@ -81,7 +81,7 @@ async def test_calls_grow_while_it_works_and_fold_to_one_row_after_it(chat: Chat
         chat.conversation.hear(run, message)
     await chat.until(lambda: labels(chat) == ["research/ask", "docs/search"])
     chat.app.feed(later=2)
-    await chat.until(lambda: [row.figures for row in tree(chat).rows] == ["2.0 s · 1 tool", "2.0 s"])
+    await chat.until(lambda: [row.figures for row in tree(chat).rows] == ["2 s · 1 tool", "2 s"])
     chat.conversation.hear(run, "docs/search: completed")
     chat.conversation.hear(run, "research/ask: completed")
     chat.server.release()

@@ -124,7 +124,7 @@ async def talk(pilot: Pilot[Any]) -> None:
     await ask(pilot, view, "How often was Acme?")
     await until(lambda: "Acme was hit twice" in app.screen_text(), pilot)
     app.feed(later=2)
-    await until(lambda: "2.0 s" in app.screen_text() and view.transcript.at_end, pilot)
+    await until(lambda: "  2 s" in app.screen_text() and view.transcript.at_end, pilot)
     still(app)
     await pilot.pause()
 

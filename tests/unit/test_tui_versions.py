@@ -227,7 +227,7 @@ def test_the_worst_stands_first_and_the_others_are_counted() -> None:
     history.absorb(frame(LoopBlocked(at=NOON, seconds=2.0, agent="research", place="a/b.py:4")))
     told = trouble_of(fleet.current, history)
     assert told is not None
-    assert told.text.startswith("(+2) research blocks the loop: 2.0 s, b.py:4")
+    assert told.text.startswith("(+2) research blocks the loop: 2 s, b.py:4")
     assert trouble_of(FakeFleet().current, History()) is None
 
 

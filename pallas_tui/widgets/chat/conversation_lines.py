@@ -13,7 +13,8 @@ from ..tones import shape
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ASCII_FRAMES: Final = "|/-\\"
-_BEAT: Final = 0.1
+_BEAT: Final = 0.2
+"""Seconds between two pictures of the spinner."""
 
 
 class Banner(Static):
@@ -59,21 +60,18 @@ class RunLine(Widget):
         self._elapsed = ""
 
     def show(self, *, running: bool, text: str, elapsed: float | None, below: str) -> None:
-        """Draw this, if it changed. ``elapsed`` in seconds, ``below`` says how much is out of view."""
-        clock = "" if elapsed is None else right(duration(elapsed, running=True), DURATION_WIDTH)
-        new = (running, text, clock, below)
-        if new == (self.running, self.text, self._elapsed, self.below):
-            return
-        if running != self.running:
-            animated = running and self.app.animation_level != "none"
-            self.auto_refresh = _BEAT if animated else None
-        self.running, self.text, self._elapsed, self.below = new
-        self.refresh()
+        """Draw this, if it changed. ``elapsed`` in seconds, ``below`` says how much is out of view.
 
-    def automatic_refresh(self) -> None:
-        """Advance the spinner."""
-        self._frame = (self._frame + 1) % len(self._frames)
-        super().automatic_refresh()
+        The spinner turns with ``elapsed``: the frames of a timer of its own would come between the others.
+        """
+        clock = "" if elapsed is None else right(duration(elapsed, running=True), DURATION_WIDTH)
+        turns = elapsed is not None and self.app.animation_level != "none"
+        frame = int((elapsed or 0.0) / _BEAT) % len(self._frames) if turns else 0
+        new = (running, text, clock, below, frame)
+        if new == (self.running, self.text, self._elapsed, self.below, self._frame):
+            return
+        self.running, self.text, self._elapsed, self.below, self._frame = new
+        self.refresh()
 
     def render(self) -> Content:
         tail: list[Part] = []

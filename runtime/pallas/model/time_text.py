@@ -26,12 +26,12 @@ def since_of(text: str, now: float) -> float | None:
 
 
 def duration(seconds: float, running: bool = False) -> str:
-    """``40 ms``, ``3.1 s``, ``2:05 min``, ``1:02 h``; no milliseconds while ``running``: they flicker."""
+    """``40 ms``, ``3.1 s``, ``2:05 min``, ``1:02 h``; whole seconds while ``running``: less would flicker."""
     seconds = max(0.0, seconds)
     if seconds < 0.0995 and not running:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 99.95:
-        return f"{seconds:.1f} s"
+        return f"{int(seconds)} s" if running else f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     if minutes < 100:
         return f"{minutes}:{rest:02} min"
