@@ -33,7 +33,7 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reference dev demo-tests serve test test-slow flaky quick check ci conformance lint format types imports conformance-table bench simulate soak chaos rehearse fuzz screenshots docs house install check clean system-packages npm
+.PHONY: help reference dev demo-tests serve test test-slow bench-gate flaky quick check ci conformance lint format types imports conformance-table bench simulate soak chaos rehearse fuzz screenshots docs house install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -47,6 +47,7 @@ help:
 	@echo "make check    lint, and the tests of single modules and of other packages: two minutes"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of docs/figures.md, measured now (ARGS=peers: beside other frameworks)"
+	@echo "make bench-gate  the figures that matter most, each with the most it may be; a part of test-slow"
 	@echo "make simulate the claim protocol under failures (ARGS='--steps 10000000'); its invariants hold"
 	@echo "make reference  xml-pipeline beside the environment, for the tests that compare both"
 	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
@@ -109,6 +110,11 @@ test: $(STAMP) system-packages reference
 
 test-slow: $(STAMP) system-packages reference
 	@$(call run-tests,test-slow) -m slow $(ARGS)
+	@$(BIN)/python -m benchmarks.gate
+
+# The figures that matter most, as ratios: the status is 1 if one exceeds its bound twice.
+bench-gate: $(STAMP)
+	@$(BIN)/python -m benchmarks.gate $(ARGS)
 
 # Counts how often each test fails on a busy machine: N=10 runs beside LOAD=4 processes that only compute.
 flaky: $(STAMP) system-packages reference

@@ -24,6 +24,7 @@ from . import (
     restart,
     startup,
     streams,
+    terminal,
     workers,
 )
 from .peers import comparison
@@ -56,6 +57,7 @@ def main() -> int:
         "restart": restart,
         "startup": startup,
         "streams": streams,
+        "terminal": terminal,
         "workers": workers,
     }
     chosen = sys.argv[1:] or [name for name in parts if name != BY_NAME]

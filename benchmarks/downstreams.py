@@ -55,7 +55,7 @@ STDIO = {"command": sys.executable, "args": ["-m", "benchmarks.tool_server"], "c
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
     with tool_server() as origin:
-        yield from run(_beside_the_sdk(origin))
+        yield from run(beside_the_sdk(origin))
         for name in ("stdio", "http"):
             yield from _calls(origin, name)
         yield from _connecting(origin)
@@ -126,7 +126,7 @@ def _calls(origin: str, name: str) -> Iterator[Figure]:
     yield Figure(f"processor time of a tool call, {name}", (many - one) / CALLS, None, "ms", detail)
 
 
-async def _beside_the_sdk(origin: str) -> list[Figure]:
+async def beside_the_sdk(origin: str) -> list[Figure]:
     """Calls through a connection as agents have them, and through the SDK's own client."""
     url = f"{origin}/plain/mcp"
     program = StdioServerParameters.model_validate(STDIO)

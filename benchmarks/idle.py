@@ -43,9 +43,7 @@ class Idle:
 
 def measure() -> list[Figure]:
     """Both side by side for a minute, so that a busy machine is the same for both."""
-    with ExitStack() as stack:
-        shown = [stack.enter_context(_workbench()), stack.enter_context(_empty())]
-        workbench, empty = _watched(shown)
+    workbench, empty = at_rest(SETTLE, WATCHED)
     detail = f"{workbench.share:.2f} % and {empty.share:.2f} % of a core"
     return [
         Figure("idle workbench, processor time", workbench.share / empty.share, 1.0, detail=detail),
@@ -59,12 +57,20 @@ def measure() -> list[Figure]:
     ]
 
 
-def _watched(shown: list[Screen]) -> list[Idle]:
-    _read_all(shown, SETTLE)
+def at_rest(settle: float, watched: float) -> tuple[Idle, Idle]:
+    """The workbench and the empty app, for ``watched`` seconds after ``settle`` seconds."""
+    with ExitStack() as stack:
+        shown = [stack.enter_context(_workbench()), stack.enter_context(_empty())]
+        workbench, empty = _watched(shown, settle, watched)
+    return workbench, empty
+
+
+def _watched(shown: list[Screen], settle: float, watched: float) -> list[Idle]:
+    _read_all(shown, settle)
     before = [_seconds(each.pid) for each in shown]
-    written = _read_all(shown, WATCHED)
+    written = _read_all(shown, watched)
     return [
-        Idle(100 * (_seconds(each.pid) - began) / WATCHED, count / WATCHED)
+        Idle(100 * (_seconds(each.pid) - began) / watched, count / watched)
         for each, began, count in zip(shown, before, written, strict=True)
     ]
 

@@ -119,14 +119,14 @@ async def _call(caller: Caller, tool: str) -> None:
         raise RuntimeError(f"{tool} gave a wrong answer")
 
 
-async def _in_turn(ours: _Side, theirs: _Side, era: str, tool: str, callers: int) -> None:
+async def _in_turn(ours: _Side, theirs: _Side, era: str, tool: str, callers: int, rounds: int) -> None:
     """Slices in turn, the first one of each round changing, so that the machine's noise hits both."""
     gc.collect()
     gc.disable()
     try:
         for side in (ours, theirs):
             await side.slice(era, tool, callers, kept=False)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             for side in (ours, theirs) if number % 2 else (theirs, ours):
                 await side.slice(era, tool, callers)
                 gc.collect()
@@ -160,11 +160,19 @@ def _figures(ours: _Side, theirs: _Side, name: str, tool: str, callers: int) -> 
     )
 
 
+def cost(callers: int, rounds: int) -> float:
+    """The processor time of ``send_message`` in a new stored conversation, against the bare server's."""
+    with fleet(1) as (urls, running, _), bare() as (url, peer):
+        ours, theirs = _Side(urls[0], running.pid), _Side(url, peer.pid)
+        run(_in_turn(ours, theirs, MODERN, "send_message", callers, rounds))
+        return median(a.cost / b.cost for a, b in zip(ours.slices, theirs.slices, strict=True))
+
+
 def measure() -> Iterator[Figure]:
     """p50, p99, calls a second and the server's processor time of both tools, for each number of callers."""
     with fleet(1) as (urls, running, _), bare() as (url, peer):
         for era, tool, callers in CASES:
             ours, theirs = _Side(urls[0], running.pid), _Side(url, peer.pid)
-            run(_in_turn(ours, theirs, era, tool, callers))
+            run(_in_turn(ours, theirs, era, tool, callers, ROUNDS))
             name = f"{tool}, {callers} caller{'s' * (callers > 1)}{', handshake' * (era == HANDSHAKE)}"
             yield from _figures(ours, theirs, name, tool, callers)

@@ -52,11 +52,22 @@ WORDS = 6
 
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
+    yield from connections()
     with tempfile.TemporaryDirectory() as folder, model(WORDS) as base:
-        yield from run(_figures(base))
         yield run(_recorded(Path(folder), base))
+    yield long_conversation()
+
+
+def connections() -> list[Figure]:
+    """Calls over connections that stay open, beside those of a connection each."""
+    with model(WORDS) as base:
+        return run(_figures(base))
+
+
+def long_conversation() -> Figure:
+    """The last turn of a long conversation against the first."""
     with tempfile.TemporaryDirectory() as folder, model(WORDS) as base:
-        yield run(_long(Path(folder), base))
+        return run(_long(Path(folder), base))
 
 
 async def _figures(base: str) -> list[Figure]:

@@ -27,6 +27,8 @@ class Screen:
     def __init__(self, pid: int, terminal: int, began: float) -> None:
         self.pid = pid
         self.began = began
+        self.written = 0
+        """Bytes that were read from it so far."""
         self._terminal = terminal
         self._seen = bytearray()
         self._keys = iter(LETTERS)
@@ -52,6 +54,7 @@ class Screen:
                 return False
             if not data:
                 return False
+            self.written += len(data)
             self._seen += data
             del self._seen[:-1_000_000]
         return True

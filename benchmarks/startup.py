@@ -39,7 +39,7 @@ def measure() -> list[Figure]:
                 rss[count].append(psutil.Process(running.pid).memory_info().rss / 1e6)
     one, many = median(seconds[1]), median(seconds[MANY])
     extra = (median(rss[MANY]) - median(rss[1])) / (MANY - 1)
-    paints, empty = _paints()
+    workbench, empty = paints(2 * ROUNDS)
     return [
         *(
             Figure(
@@ -61,10 +61,10 @@ def measure() -> list[Figure]:
         Figure("memory per extra agent", extra, 2.0, unit="MB", detail=f"{median(rss[1]):.0f} MB with one"),
         Figure(
             "first paint, processor time against an empty Textual app",
-            paints.processor / empty.processor,
+            workbench.processor / empty.processor,
             1.8,
-            detail=f"{paints.processor:.2f} s and {empty.processor:.2f} s; "
-            f"{paints.wall:.2f} s and {empty.wall:.2f} s until it is seen",
+            detail=f"{workbench.processor:.2f} s and {empty.processor:.2f} s; "
+            f"{workbench.wall:.2f} s and {empty.wall:.2f} s until it is seen",
         ),
     ]
 
@@ -77,9 +77,9 @@ class Paint:
     processor: float
 
 
-def _paints() -> tuple[Paint, Paint]:
+def paints(rounds: int) -> tuple[Paint, Paint]:
     """The medians of the workbench and of an empty Textual app, by turns; the first of each compiles."""
-    found = [(first_paint(), _bare_textual()) for _ in range(2 * ROUNDS + 1)][1:]
+    found = [(first_paint(), _bare_textual()) for _ in range(rounds + 1)][1:]
     return tuple(  # type: ignore[return-value]
         Paint(median(each.wall for each in one), median(each.processor for each in one))
         for one in zip(*found, strict=True)
