@@ -86,7 +86,7 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
     desk.type(QUESTION)
     desk.until(QUESTION[:40])
     desk.keys("Enter")
-    screen = desk.until("TRADE15", "Heron floor", "concierge answered in")
+    screen = desk.until("TRADE15", "× Heron", "concierge answered in")
     assert "research" in screen
     assert "Traceback" not in screen
     # Its own calls and those of the agents it asked show in the feed, with their tools.

@@ -362,7 +362,9 @@ def test_one_process_imports_all_agents_and_another_those_behind_one_that_ends_i
     folder.write("agents/long.py", noted + AGENT.format(servers="['x' * 100_000]"))
     assert [mistake.key for mistake in probe(folder.load())] == ["agents.dies.module", "agents.long.module"]
     pids = (folder.root / "pids").read_text().split()
-    assert [pids.index(pid) for pid in pids] == [0, 0, 0, 3, 4, 4]
+    assert [pids.index(pid) for pid in pids[:4]] == [0, 0, 0, 3]
+    # The process whose report was too long may have imported the next one before it was ended.
+    assert len(set(pids)) == 3 and pids[-2] == pids[-1]
 
 
 def test_an_import_that_never_ends_is_ended(folder: Folder) -> None:
