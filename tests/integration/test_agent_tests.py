@@ -205,7 +205,7 @@ async def test_a_run_that_fails_is_a_failure_unless_it_must(fleet: Served) -> No
         (("test", "--max-cost", "1"), "pallas test: --repeat, --max-tokens and --max-cost are for --live"),
         (("test", "--live", "--max-cost", "-1"), "pallas test: --max-cost -1: write US dollars"),
         (("test", "-o", "xml"), "pallas test: --output xml: allowed: text, json"),
-        (("test", "--against", "HEAD", "-o", "json"), "pallas test: --against runs here and shows a table"),
+        (("test", "--against", "HEAD", "--junit", "x"), "pallas test: --against has no JUnit report"),
     ],
 )
 async def test_wrong_use_is_said(fleet: Served, words: tuple[str, ...], said: str) -> None:

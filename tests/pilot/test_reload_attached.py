@@ -140,7 +140,7 @@ async def test_draining_blocked_loops_and_crash_loops_elsewhere_are_told() -> No
             async with app.run_test(size=(120, 40)) as pilot:
                 await until(lambda: isinstance(app.focused, Input) and "● 3 " in top(app), pilot)
                 there.say(LoopBlocked(at=NOON, seconds=2.0, agent="vision", place="t.py:4", stack="s"))
-                await until(lambda: "✖ vision blocks the loop: 2.0 s, t.py:4" in top(app), pilot)
+                await until(lambda: "✖ vision blocks the loop: 2 s, t.py:4" in top(app), pilot)
                 there.change("vision", state=AgentState.CRASH_LOOP, crashes=4)
                 await until(lambda: "crash-loop" in screen_text(app), pilot)
                 there.current = replace(there.current, state=FleetState.DRAINING)

@@ -180,7 +180,7 @@ async def test_a_blocked_loop_is_told_while_it_lasts_and_its_stack_can_be_read()
         blocked = LoopBlocked(at=NOON, seconds=2.1, agent="research", place="desk/tools.py:40", stack=STACK)
         fleet.say(blocked)
         await until(
-            lambda: "✖ research blocks the loop: 2.1 s, tools.py:40; isolation: process" in top(app), pilot
+            lambda: "✖ research blocks the loop: 2 s, tools.py:40; isolation: process" in top(app), pilot
         )
         assert "blocks the event loop for 2.1 s at desk/tools.py:40" in line_with(app, "15:06:40 ◐ research")
         await pilot.press("f2", "down")

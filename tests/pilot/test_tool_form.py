@@ -379,7 +379,7 @@ async def test_a_call_shows_its_time_and_escape_ends_it() -> None:
     fleet = Waiting()
     async with bench(fleet) as one:
         await one.press("c")
-        await one.sees("calling 0.")
+        await one.sees("calling 0 s")
         await one.press("c")
         await one.press("escape")
         await one.sees("The call was ended here.")

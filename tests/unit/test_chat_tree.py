@@ -142,7 +142,7 @@ def test_several_calls_fold_to_one_row_that_names_them() -> None:
 def test_a_running_call_counts_on_and_ends_with_its_message() -> None:
     tree = tree_of("concierge step 1 (tool)", "docs/search: started")
     outline = CallOutline(tree, folded=False)
-    assert outline.rows(3.5)[0].figures == "2.5 s"
+    assert outline.rows(3.5)[0].figures == "2 s"
     assert outline.rows(4.5)[0].state == "running"
     tree.hear(parse("docs/search: completed"), 5.0)
     assert outline.rows(99)[0].figures == "4.0 s"
