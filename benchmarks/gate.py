@@ -89,7 +89,7 @@ def _call() -> float:
 
 BOUNDS = (
     Bound("first paint, against an empty Textual app", 2.4, _first_paint),
-    Bound("start to first answer, against fast-agent's imports", 0.85, _first_answer),
+    Bound("start to first answer, against fast-agent's imports", 1.3, _first_answer),
     Bound("memory of one agent, against fast-agent's imports", 2.2, _memory),
     Bound("a kept turn of one caller, against bare FastMCP", 2.5, lambda: load.cost(1, 4)),
     Bound("a kept turn of 16 callers, against bare FastMCP", 2.0, lambda: load.cost(16, 4)),

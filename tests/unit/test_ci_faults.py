@@ -22,6 +22,7 @@ MODULES = (
     "docs/check_conformance.py",
     "docs/build_site.py",
     "deploy/rolling_update.py",
+    "benchmarks/gate.py",
     "benchmarks/soak.py",
     "tests/conformance/run.py",
 )
