@@ -91,15 +91,15 @@ BOUNDS = (
     Bound("first paint, against an empty Textual app", 2.4, _first_paint),
     Bound("start to first answer, against fast-agent's imports", 1.3, _first_answer),
     Bound("memory of one agent, against fast-agent's imports", 2.2, _memory),
-    Bound("a kept turn of one caller, against bare FastMCP", 2.5, lambda: load.cost(1, 4)),
-    Bound("a kept turn of 16 callers, against bare FastMCP", 2.0, lambda: load.cost(16, 4)),
-    Bound("turn 100 of a conversation against turn 1", 1.5, lambda: models.long_conversation().value),
+    Bound("a kept turn of one caller, against bare FastMCP", 2.8, lambda: load.cost(1, 4)),
+    Bound("a kept turn of 16 callers, against bare FastMCP", 2.5, lambda: load.cost(16, 4)),
+    Bound("turn 100 of a conversation against turn 1", 1.7, lambda: models.long_conversation().value),
     Bound("a model call, against fast-agent's way", 1.0, lambda: models.connections()[1].value),
-    Bound("reading an answer, against the library alone", 1.5, lambda: answers.measure()[0].value),
-    Bound("a tool call, against the SDK's client", 1.9, _call),
-    Bound("idle workbench, against an empty Textual app", 1.5, _idle),
+    Bound("reading an answer, against the library alone", 1.6, lambda: answers.measure()[0].value),
+    Bound("a tool call, against the SDK's client", 2.0, _call),
+    Bound("idle workbench, against an empty Textual app", 1.9, _idle),
     Bound("streamed answer, against Textual's Markdown", 0.9, _streamed),
-    Bound("an answer of 2,000 blocks against one of 500", 4.5, _blocks),
+    Bound("an answer of 2,000 blocks against one of 500", 4.0, _blocks),
 )
 
 
