@@ -6,19 +6,16 @@ Each answer ends with the line ``That was all of it.``
 """
 
 import asyncio
-import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, suppress
 from time import monotonic
 
 from pallas.event_loop import run
 
-from .programs import free_ports, process, until_http
+from .programs import own_server
+from .streams import write_piece
 
-ROOT = Path(__file__).resolve().parent.parent
 RATE = 100
 """Pieces a second of an answer that is streamed."""
 PIECE = 4
@@ -86,27 +83,15 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             began = monotonic()
             for number, at in enumerate(range(0, len(text), step)):
                 await asyncio.sleep(max(0.0, began + number / RATE - monotonic()))
-                _write(writer, {"content": text[at : at + step]}, None)
-            _write(writer, {}, "stop")
+                write_piece(writer, {"content": text[at : at + step]}, None)
+            write_piece(writer, {}, "stop")
             writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
             await writer.drain()
 
 
-def _write(writer: asyncio.StreamWriter, delta: dict[str, str], reason: str | None) -> None:
-    choice = {"index": 0, "delta": delta, "finish_reason": reason}
-    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
-    line = b"data: %s\n\n" % json.dumps(chunk).encode()
-    writer.write(b"%x\r\n%s\r\n" % (len(line), line))
-
-
-@contextmanager
-def markdown_model() -> Iterator[str]:
+def markdown_model() -> AbstractContextManager[str]:
     """The URL of the model in a process of its own, ended with the block."""
-    (port,) = free_ports(1)
-    with process("-m", "benchmarks.markdown_model", str(port), cwd=ROOT):
-        url = f"http://127.0.0.1:{port}"
-        until_http(url)
-        yield url
+    return own_server("benchmarks.markdown_model")
 
 
 async def _serve(port: int) -> None:

@@ -8,20 +8,17 @@ its ``Counts`` as JSON.
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from time import process_time
 from typing import cast
 
 from pallas.event_loop import run
 
 from .caller import Connection
-from .programs import free_ports, process, until_http
+from .programs import own_server
 
-ROOT = Path(__file__).resolve().parent.parent
 END = b"\r\n\r\n"
 
 
@@ -122,14 +119,9 @@ def _length(head: bytes | bytearray) -> int:
     return int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
 
 
-@contextmanager
-def model(words: int) -> Iterator[str]:
+def model(words: int) -> AbstractContextManager[str]:
     """The URL of a model in a process of its own, ended with the block."""
-    (port,) = free_ports(1)
-    with process("-m", "benchmarks.model_server", str(port), str(words), cwd=ROOT):
-        url = f"http://127.0.0.1:{port}"
-        until_http(url)
-        yield url
+    return own_server("benchmarks.model_server", words)
 
 
 async def counts_of(url: str) -> Counts:

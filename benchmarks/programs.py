@@ -105,6 +105,29 @@ def process(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
+def own_server(module: str, *arguments: object) -> Iterator[str]:
+    """The origin of a module that serves a port, its first argument, in a process of its own."""
+    (port,) = free_ports(1)
+    here = Path(__file__).resolve().parent.parent
+    with process("-m", module, str(port), *map(str, arguments), cwd=here):
+        origin = f"http://127.0.0.1:{port}"
+        until_http(origin)
+        yield origin
+
+
+def talker(root: Path, model: str) -> tuple[int, int]:
+    """Write a project of one agent of that model into ``root``; the ports of the registry and the agent."""
+    registry, port = free_ports(2)
+    (root / "talker.py").write_text(MODULE.format(name="talker", servers=[]))
+    agents = {"talker": {"module": "talker", "port": port}}
+    topology = {"name": "bench", "bind": "127.0.0.1", "registry_port": registry, "agents": agents}
+    (root / "agents.yaml").write_text(yaml.safe_dump(topology))
+    settings = {"default_model": "generic.m", "generic": {"api_key": "none", "base_url": f"{model}/v1"}}
+    (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings))
+    return registry, port
+
+
+@contextmanager
 def program(
     command: list[str], cwd: Path, environment: Mapping[str, str], output: int | IO[str] = subprocess.PIPE
 ) -> Iterator[subprocess.Popen[str]]:

@@ -17,15 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-import yaml
 
 from pallas.event_loop import run
 
 from .caller import _META, MODERN
-from .programs import MODULE, free_ports, process, until_http, until_line
+from .programs import own_server, process, talker, until_line
 from .report import Figure
 
-ROOT = Path(__file__).resolve().parent.parent
 EVERY = 0.01
 """Seconds between two pieces."""
 LONG = 300
@@ -55,7 +53,7 @@ class Delays:
 
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
-    with _model() as model, _fleet(model) as (agent, rest, fleet):
+    with own_server("benchmarks.streams") as model, _fleet(model) as (agent, rest, fleet):
         raw, mcp, api = run(_delays(model, agent, rest, fleet))
     yield _above("first text over MCP, above a raw client's: p50", raw.first, mcp.first, 1.2, _p50)
     yield _above("the same: p99", raw.first, mcp.first, 5.0, _p99)
@@ -182,8 +180,8 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             began = monotonic()
             for place in range(int(body_pieces(body))):
                 await asyncio.sleep(max(0.0, began + place * EVERY - monotonic()))
-                _write(writer, {"content": f"@{place}:{monotonic():.6f}@ "}, None)
-            _write(writer, {}, "stop")
+                write_piece(writer, {"content": f"@{place}:{monotonic():.6f}@ "}, None)
+            write_piece(writer, {}, "stop")
             done = b"data: [DONE]\n\n"
             writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(done), done))
             await writer.drain()
@@ -192,7 +190,8 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-def _write(writer: asyncio.StreamWriter, delta: dict[str, str], reason: str | None) -> None:
+def write_piece(writer: asyncio.StreamWriter, delta: dict[str, str], reason: str | None) -> None:
+    """Write an event of an answer that is streamed in chunks."""
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
     line = b"data: %s\n\n" % json.dumps(chunk).encode()
@@ -200,34 +199,11 @@ def _write(writer: asyncio.StreamWriter, delta: dict[str, str], reason: str | No
 
 
 @contextmanager
-def _model() -> Iterator[str]:
-    (port,) = free_ports(1)
-    with process("-m", "benchmarks.streams", str(port), cwd=ROOT):
-        until_http(f"http://127.0.0.1:{port}")
-        yield f"http://127.0.0.1:{port}"
-
-
-@contextmanager
 def _fleet(model: str) -> Iterator[tuple[str, str, psutil.Process]]:
     """An agent of that model: its URL, the origin of the REST API, and the process of the fleet."""
-    registry, port = free_ports(2)
     with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
         root = Path(folder)
-        (root / "agents").mkdir()
-        (root / "agents" / "__init__.py").touch()
-        (root / "agents" / "talker.py").write_text(MODULE.format(name="talker", servers=[]))
-        topology = {
-            "name": "bench",
-            "bind": "127.0.0.1",
-            "registry_port": registry,
-            "agents": {"talker": {"module": "agents.talker", "port": port}},
-        }
-        (root / "agents.yaml").write_text(yaml.safe_dump(topology))
-        settings = {
-            "default_model": "generic.m",
-            "generic": {"api_key": "none", "base_url": f"{model}/v1"},
-        }
-        (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings))
+        registry, port = talker(root, model)
         with process("-m", "pallas.server", "--serve", cwd=root) as running:
             until_line(running, "] running")
             yield (

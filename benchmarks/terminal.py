@@ -13,10 +13,9 @@ from statistics import quantiles
 from time import perf_counter
 
 import psutil
-import yaml
 
 from .markdown_model import END, RATE, markdown_model
-from .programs import MODULE, free_ports, process, until_line
+from .programs import process, talker, until_line
 from .report import Figure
 from .screen import Screen, screen
 
@@ -156,7 +155,8 @@ def shown() -> Iterator[tuple[Screen, Screen]]:
     with ExitStack() as stack:
         model = stack.enter_context(markdown_model())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pallas-bench-")))
-        origin = _project(folder / "project", model)
+        (folder / "project").mkdir()
+        registry, _ = talker(folder / "project", model)
         fleet = stack.enter_context(process("-m", "pallas.server", "--serve", cwd=folder / "project"))
         until_line(fleet, "] running")
         environment = {
@@ -164,7 +164,7 @@ def shown() -> Iterator[tuple[Screen, Screen]]:
             "PALLAS_LOG_FILE": str(folder / "pallas.log"),
             "PALLAS_WORKBENCH_CONFIG": str(folder / "workbench.yaml"),
         }
-        attached = [sys.executable, "-m", "pallas.server", "dev", "--attach", origin]
+        attached = [sys.executable, "-m", "pallas.server", "dev", "--attach", f"http://127.0.0.1:{registry}"]
         workbench = stack.enter_context(screen(attached, environment, cwd=HERE))
         app = [sys.executable, "-m", "benchmarks.markdown_screen", model]
         peer = stack.enter_context(screen(app, dict(os.environ), cwd=HERE))
@@ -172,19 +172,3 @@ def shown() -> Iterator[tuple[Screen, Screen]]:
             each.until("Write to")
             each.drain(_REST)
         yield workbench, peer
-
-
-def _project(root: Path, model: str) -> str:
-    registry, port = free_ports(2)
-    root.mkdir()
-    (root / "talker.py").write_text(MODULE.format(name="talker", servers=[]))
-    topology = {
-        "name": "bench",
-        "bind": "127.0.0.1",
-        "registry_port": registry,
-        "agents": {"talker": {"module": "talker", "port": port}},
-    }
-    (root / "agents.yaml").write_text(yaml.safe_dump(topology))
-    settings = {"default_model": "generic.m", "generic": {"api_key": "none", "base_url": f"{model}/v1"}}
-    (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings))
-    return f"http://127.0.0.1:{registry}"

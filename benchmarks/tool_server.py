@@ -14,7 +14,7 @@ import itertools
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from .programs import free_ports, process, until_http
+from .programs import own_server
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = "2026-07-28"
@@ -179,14 +179,9 @@ def _calls(message: str) -> Iterator[dict[str, Any]]:
         yield {"index": index, "id": f"call_{next(_numbers)}", "type": "function", "function": function}
 
 
-@contextmanager
-def tool_server() -> Iterator[str]:
+def tool_server() -> AbstractContextManager[str]:
     """The origin of one in a process of its own, ended with the block."""
-    (port,) = free_ports(1)
-    with process("-m", "benchmarks.tool_server", str(port), cwd=ROOT):
-        origin = f"http://127.0.0.1:{port}"
-        until_http(origin)
-        yield origin
+    return own_server("benchmarks.tool_server")
 
 
 def counts_of(origin: str) -> Counts:
