@@ -12,7 +12,7 @@ import pytest
 import yaml
 from support import pallas_process
 from support.executors import FakeExecutor
-from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, ERAS, agent_module, ask, client, control, running, verbs_over, write_project
 from support.ports import free_ports
 from support.project_modules import module_at
 from support.turnstile import turnstile
@@ -24,16 +24,6 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import AgentChanged, AgentState, Fault, FaultType, HealthStatus, Notice, Verb
 
 ERA = pytest.mark.parametrize("era", ERAS)
-
-
-async def done(fleet: Fleet, agent: str, verb: Verb) -> None:
-    """Ask for something and wait until it is over."""
-    fleet.control(agent, verb)
-    await over(fleet, agent)
-
-
-async def over(fleet: Fleet, agent: str) -> None:
-    await until(lambda: agent not in fleet._control._under_way, timeout=60)
 
 
 def notices(fleet: Fleet) -> list[str]:
@@ -80,7 +70,7 @@ async def test_a_stopped_agent_keeps_its_port_says_so_and_can_be_started_again(
     ):
         assert await ask(caller, "before") == "before"
         mark = fleet.hub.seq
-        await done(fleet, "one", "stop")
+        await control(fleet, "one", "stop")
         assert states(fleet, mark) == [AgentState.STOPPING, AgentState.STOPPED]
         health = await caller.call_tool("get_health", {})
         assert "stopped by hand" in health.content[0].text
@@ -90,7 +80,7 @@ async def test_a_stopped_agent_keeps_its_port_says_so_and_can_be_started_again(
         assert "stopped by hand" in refused.content[0].text
         assert "start it" in refused.content[0].text
         mark = fleet.hub.seq
-        await done(fleet, "one", "start")
+        await control(fleet, "one", "start")
         assert states(fleet, mark) == [AgentState.IMPORTING, AgentState.CONNECTING, AgentState.READY]
         assert await ask(caller, "after") == "after"
         assert counts(fleet) == (1, 0)
@@ -109,13 +99,13 @@ async def test_a_run_in_flight_is_cancelled_when_its_agent_stops_and_its_caller_
         )
         await until(lambda: fleet.snapshot().agents[0].runs_active == 1)
         children = pallas_process.below()
-        await done(fleet, "one", "stop")
+        await control(fleet, "one", "stop")
         result = await asyncio.wait_for(call, 60)
         assert result.is_error
         assert "stopped by hand" in result.content[0].text
         assert fleet.snapshot().agents[0].runs_active == 0
         await until(lambda: not any(child.is_running() for child in children))
-        await done(fleet, "one", "start")
+        await control(fleet, "one", "start")
         assert await ask(caller, "again") == "again"
 
 
@@ -138,7 +128,7 @@ async def test_a_run_that_ends_in_time_is_answered_though_its_agent_is_stopping(
         await until(lambda: state(fleet) is AgentState.STOPPING)
         gate.set()
         assert await call == "0:hello"
-        await over(fleet, "one")
+        await verbs_over(fleet, "one")
         assert state(fleet) is AgentState.STOPPED
 
 
@@ -147,9 +137,9 @@ async def test_a_conversation_survives_a_restart_and_a_reload(tmp_path: Path, er
     root = write_project(tmp_path, {"one": None})
     async with running(root) as fleet, client(fleet, "one", era=era) as caller:
         await ask(caller, "first", conversation_id="c")
-        await done(fleet, "one", "restart")
+        await control(fleet, "one", "restart")
         await ask(caller, "second", conversation_id="c")
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         await ask(caller, "third", conversation_id="c")
         prompt = await caller.get_prompt("one_history", {"conversation_id": "c"})
         said = [message.content.text for message in prompt.messages if message.role == "user"]
@@ -166,7 +156,7 @@ async def test_a_reload_takes_new_code_and_what_that_imports_of_the_project(tmp_
         # Same size and within the same second: compiled files look current.
         (root / "agents" / "words.py").write_text("TEXT = 'version b'\n")
         mark = fleet.hub.seq
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert instruction(fleet) == "version b"
         assert set(states(fleet, mark)) == {AgentState.READY}
         assert await ask(caller, "hello") == "hello"
@@ -177,7 +167,7 @@ async def test_a_broken_module_leaves_the_old_agent_answering_and_says_where(tmp
     root = write_project(tmp_path, {"one": answering("good"), "two": None})
     async with running(root) as fleet, client(fleet, "one") as caller:
         code(root, answering("bad") + "\n\nraise ValueError('not today')\n")
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert state(fleet) is AgentState.READY
         assert instruction(fleet) == "good"
         assert await ask(caller, "still") == "still"
@@ -188,23 +178,23 @@ async def test_a_broken_module_leaves_the_old_agent_answering_and_says_where(tmp
         assert "not today" not in Path(module_at(root, "agents.one").__file__ or "").name
         assert module_at(root, "agents.one").fast.agents["one"]["config"].instruction == "good"
         code(root, "this is not python(")
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert "agents/one.py:1: SyntaxError" in notices(fleet)[-1]
         code(root, answering("mended"))
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert instruction(fleet) == "mended"
         assert counts(fleet) == (0, 1)
 
 
-async def test_reload_mends_an_agent_that_could_not_start(tmp_path: Path) -> None:
+async def test_reload_repairs_an_agent_that_could_not_start(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": "import nowhere_at_all\n"})
     async with running(root) as fleet, client(fleet, "one") as caller:
         assert state(fleet) is AgentState.ERROR
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert state(fleet) is AgentState.ERROR
         assert "could not be started: agents/one.py:1" in notices(fleet)[-1]
         code(root, agent_module("one"))
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert state(fleet) is AgentState.READY
         assert fleet.snapshot().agents[0].error == ""
         assert await ask(caller, "hello") == "hello"
@@ -218,12 +208,12 @@ async def test_the_configuration_is_read_anew_and_a_mistake_in_it_changes_nothin
         port, other_ports = good["agents"]["one"]["port"], free_ports(2)
         path.write_text(path.read_text() + "nonsense: 1\n")
         for verb in ("reload", "restart"):
-            await done(fleet, "one", verb)  # type: ignore[arg-type]
+            await control(fleet, "one", verb)  # type: ignore[arg-type]
             assert "agents.yaml:" in notices(fleet)[-1]
             assert state(fleet) is AgentState.READY
         good["agents"]["one"] |= {"title": "Another", "description": "Other words", "port": other_ports[0]}
         path.write_text(yaml.safe_dump(good, sort_keys=False))
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         agent = fleet.snapshot().agents[0]
         assert (agent.title, agent.port) == ("Another", port)
         assert f"its port stays {port}" in notices(fleet)[-1]
@@ -235,12 +225,12 @@ async def test_the_configuration_is_read_anew_and_a_mistake_in_it_changes_nothin
         settings["mcp"]["servers"]["other"] = settings["mcp"]["servers"]["echo"]
         config.write_text(yaml.safe_dump(settings))
         code(root, agent_module("one", ("echo", "other")))
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert [each.name for each in fleet.snapshot().agents[0].downstreams] == ["echo", "other"]
         del good["agents"]["one"]
         good["agents"]["two"] = {"module": "agents.one", "port": other_ports[1]}
         path.write_text(yaml.safe_dump(good, sort_keys=False))
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert "no longer has this agent" in notices(fleet)[-1]
         assert await ask(caller, "hello") == "hello"
 
@@ -259,7 +249,7 @@ async def test_a_card_is_read_anew(tmp_path: Path) -> None:
     async with running(root) as fleet:
         assert "Version a." in instruction(fleet)
         (root / "one.md").write_text(card.format("b"))
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert "Version b." in instruction(fleet)
 
 
@@ -269,8 +259,8 @@ async def test_verbs_of_one_agent_come_one_after_the_other_and_others_are_free(t
         fleet.control("one", "reload")
         fleet.control("one", "stop")
         fleet.control("two", "stop")
-        await over(fleet, "one")
-        await over(fleet, "two")
+        await verbs_over(fleet, "one")
+        await verbs_over(fleet, "two")
         assert notices(fleet) == ["one: stop was not done: reload is under way; ask again when that is over"]
         assert (state(fleet, "one"), state(fleet, "two")) == (AgentState.READY, AgentState.STOPPED)
         fleet.control("two", "stop")
@@ -302,7 +292,7 @@ async def test_of_two_agents_of_one_module_one_ends_and_the_other_goes_on(tmp_pa
             await until(lambda: stile.arrived == ["two"])
             # An instance of the second is the last that was made.
             assert await ask(caller, "another instance") == "another instance"
-            await done(fleet, "one", verb)
+            await control(fleet, "one", verb)
             assert not waits.done()
             stile.open.set()
             assert "two went through" in await waits
@@ -352,9 +342,9 @@ async def test_an_executor_that_did_not_get_ready_is_closed(tmp_path: Path) -> N
     hanging.hangs = True
     async with faked(write_project(tmp_path, {"one": None}), [first, good, bad, hanging]) as fleet:
         assert (state(fleet), first.closed) == (AgentState.ERROR, 1)
-        await done(fleet, "one", "start")
+        await control(fleet, "one", "start")
         assert (state(fleet), good.closed) == (AgentState.READY, 0)
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert (state(fleet), good.closed, bad.closed) == (AgentState.READY, 0, 1)
         fleet.control("one", "reload")
         await until(lambda: hanging.reached)
@@ -369,10 +359,10 @@ async def test_a_verb_that_takes_too_long_is_given_up(
     hanging.hangs = again.hangs = True
     async with faked(write_project(tmp_path, {"one": None}), [good, hanging, again]) as fleet:
         monkeypatch.setattr("pallas.fleet.agent_control.DEADLINE", 0.2)
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert "reload failed: it was not done within" in notices(fleet)[-1]
         assert (state(fleet), good.closed, hanging.closed) == (AgentState.READY, 0, 1)
-        await done(fleet, "one", "restart")
+        await control(fleet, "one", "restart")
         assert (state(fleet), good.parked, again.closed) == (AgentState.ERROR, 1, 1)
 
 
@@ -393,9 +383,9 @@ async def test_runs_in_flight_finish_on_the_executor_that_began_them(tmp_path: P
         for number in range(4):
             calls.append(asyncio.create_task(ask(caller, str(number))))
             await until(lambda number=number: len(made[number].turns) == 1)
-            await done(fleet, "one", "reload")
+            await control(fleet, "one", "reload")
         assert fleet.agents[0].predecessors == 4
-        await done(fleet, "one", "reload")
+        await control(fleet, "one", "reload")
         assert "4 earlier versions still answer runs" in notices(fleet)[-1]
         assert [each.closed for each in made] == [0] * 6
         gate.set()
@@ -439,7 +429,7 @@ async def test_no_call_fails_while_an_agent_is_reloaded_again_and_again(
             for number in range(times):
                 before = list(answered)
                 code(root, agent_module("one", servers).replace("You are one.", f"Version {number}."))
-                await done(fleet, "one", "reload")
+                await control(fleet, "one", "reload")
                 assert instruction(fleet) == f"Version {number}."
                 await until(lambda before=before: all(map(int.__gt__, answered, before)), timeout=60)
             stop.set()
@@ -471,7 +461,7 @@ async def test_restarts_under_callers_refuse_with_a_word_and_nothing_else(tmp_pa
                 group.create_task(calling(era))
             for _ in range(10):
                 before = answers.count("")
-                await done(fleet, "one", "restart")
+                await control(fleet, "one", "restart")
                 await until(lambda before=before: answers.count("") > before)
             stop.set()
         refusals = {text for text in answers if text}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support import pallas_process
-from support.live import ECHO, agent_module, running, write_project
+from support.live import ECHO, agent_module, control, running, write_project
 from support.recording import Recorder, recording
 from support.waiting import until
 
@@ -39,8 +39,7 @@ async def test_an_agents_own_tools_are_called_over_its_port(tmp_path: Path) -> N
         assert fleet.snapshot().agents[0].runs_total == 1
         outcome = await fleet.call_tool("one", "", "send_message", {"message": 5})
         assert not outcome.ok
-        fleet.control("one", "stop")
-        await until(lambda: not fleet._control._under_way, timeout=30)
+        await control(fleet, "one", "stop")
         outcome = await fleet.call_tool("one", "", "get_health", {})
         assert "stopped by hand" in outcome.texts[0]
 

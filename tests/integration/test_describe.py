@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from support import pallas_process
 from support.fake_downstreams import FakeDownstream, serving, status
-from support.live import ECHO, agent_module, ask, client, running, write_project
+from support.live import ECHO, agent_module, ask, client, control, running, write_project
 from support.recording import recording
 from support.waiting import until
 
@@ -250,8 +250,7 @@ async def test_a_describe_that_is_cancelled_leaves_no_child_and_no_task(tmp_path
 async def test_a_stopped_and_a_broken_agent_are_described_all_the_same(tmp_path: Path) -> None:
     root = changing(tmp_path, "a")
     async with running(root) as fleet:
-        fleet.control("one", "stop")
-        await until(lambda: not fleet._control._under_way, timeout=30)
+        await control(fleet, "one", "stop")
         detail = await fleet.describe("one")
         assert names(server(detail, "changing")) == ["a"]
         assert names(server(detail, "")) == ["send_message", "get_health"]

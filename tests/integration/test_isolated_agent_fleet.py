@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from support import pallas_process
-from support.live import ERAS, agent_module, ask, client, running
+from support.live import ERAS, agent_module, ask, client, control, running
 from support.mortal import moves
 from support.offline import model_record, offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.model import ANONYMOUS, AgentSnapshot, AgentState, ToolEvent, Verb
+from pallas.model import ANONYMOUS, AgentSnapshot, AgentState, ToolEvent
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -47,11 +47,6 @@ def one(fleet: Fleet) -> AgentSnapshot:
     agent = fleet.snapshot().agent("one")
     assert agent is not None
     return agent
-
-
-async def done(fleet: Fleet, verb: Verb) -> None:
-    fleet.control("one", verb)
-    await until(lambda: "one" not in fleet._control._under_way, timeout=90)
 
 
 def instruction(fleet: Fleet) -> str:
@@ -128,16 +123,16 @@ async def test_a_reload_goes_to_a_new_process_and_a_rollback_to_the_one_before(t
         first = one(fleet).pid
         # Same size and within the same second: compiled files would look current.
         module.write_text(saying("You are two."))
-        await done(fleet, "reload")
+        await control(fleet, "one", "reload")
         second = one(fleet).pid
         assert instruction(fleet) == "You are two."
         assert second not in (None, first)
         assert "turn 2: again" in await ask(caller, "again", conversation_id="c")
         module.write_text("import ctypes\nctypes.string_at(0)\n")
-        await done(fleet, "reload")
+        await control(fleet, "one", "reload")
         assert (one(fleet).state, one(fleet).pid) == (AgentState.READY, second)
         assert "turn 3: still" in await ask(caller, "still", conversation_id="c")
-        await done(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         assert (instruction(fleet), one(fleet).pid) == ("You are one.", first)
         assert "turn 4: back" in await ask(caller, "back", conversation_id="c")
         assert await until(lambda: processes() == {first, second})
@@ -160,7 +155,7 @@ async def test_no_call_fails_while_it_is_reloaded(tmp_path: Path) -> None:
         callers = [asyncio.create_task(calling(era)) for era in ERAS]
         for number in range(3):
             (root / "agents" / "one.py").write_text(saying(f"You are {number}."))
-            await done(fleet, "reload")
+            await control(fleet, "one", "reload")
             assert instruction(fleet) == f"You are {number}."
             before = dict(turns)
             await until(lambda before=before: all(turns[era] > before[era] for era in ERAS))
@@ -178,7 +173,7 @@ async def test_a_conversation_goes_on_when_its_agent_moves_out_and_in_again(tmp_
         for turn, isolation in enumerate(("none", "process", "none"), 2):
             topology["agents"]["one"]["isolation"] = isolation
             (root / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False), "utf-8")
-            await done(fleet, "reload")
+            await control(fleet, "one", "reload")
             assert one(fleet).isolation == isolation
             assert (one(fleet).pid is None) == (isolation == "none")
             assert f"turn {turn}: on" in await ask(caller, "on", conversation_id="c")

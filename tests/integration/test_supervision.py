@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from support.executors import Gate, echo
-from support.live import MODERN_FIRST, ask, client, write_project
+from support.live import MODERN_FIRST, ask, client, verbs_over, write_project
 from support.mortal import Fates, metrics, mortals, moves, page, reaches, shown, told
 from support.waiting import until
 
@@ -349,7 +349,7 @@ async def test_never_two_starts_of_one_agent_at_a_time(tmp_path: Path) -> None:
             verbs: tuple[Verb, ...] = ("start", "restart", "reload", "stop")
             fleet.control("one", verbs[round_ % 4])
             await asyncio.gather(*(agent.start() for _ in range(3)), agent.stop(), agent.start(fresh=True))
-        await until(lambda: not fleet._control._under_way)
+        await verbs_over(fleet)
         await agent.start()
         assert fates.most_at_a_time == 1
         assert agent.state is AgentState.READY

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import MODERN_FIRST, ask, client, write_project
+from support.live import MODERN_FIRST, ask, client, control, write_project
 from support.mortal import Fates, mortals, reaches, shown
 from support.offline import offline_project
 from support.waiting import until
@@ -95,8 +95,7 @@ async def test_an_agent_that_cannot_be_made_degrades_who_needs_it(tmp_path: Path
 async def test_an_agent_stopped_by_hand_is_missed_one_that_is_restarted_is_not(tmp_path: Path) -> None:
     async with mortals(project(tmp_path, QUICK), {}) as fleet:
         mark = fleet.hub.seq
-        fleet.control("two", "restart")
-        await until(lambda: not fleet._control._under_way)
+        await control(fleet, "two", "restart")
         assert shown(fleet, "two").state is AgentState.READY
         assert messages(fleet, after=mark) == []
         fleet.control("two", "stop")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.live import ERAS, all_ready, ask, client, running
+from support.live import ERAS, all_ready, ask, client, control, running
 from support.locked import ORDER, SHOP, STOCK, calls_of, list_now, locked_project, said
 from support.offline import model_record
 from support.waiting import poll, until
@@ -133,7 +133,7 @@ async def test_changed_instructions_are_not_put_into_the_prompt(fleet: Fleet) ->
         await ask(desk, "hello")
         assert "Be kind." in str(record.requests[-1]["messages"][0])
     list_now(root, now({"instructions": EVIL}))
-    fleet.control("desk", "restart")
+    await control(fleet, "desk", "restart")
     await until(lambda: health(fleet) == (HealthStatus.DEGRADED, "shop changed its instructions"))
     async with client(fleet, "desk") as desk:
         await ask(desk, "hello")
@@ -141,7 +141,7 @@ async def test_changed_instructions_are_not_put_into_the_prompt(fleet: Fleet) ->
         assert "You are desk." in prompt
         assert EVIL not in prompt and "Be kind." not in prompt
     list_now(root, SHOP)
-    fleet.control("desk", "restart")
+    await control(fleet, "desk", "restart")
     await until(lambda: health(fleet)[0] is HealthStatus.OK)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.live import ECHO, MODERN_FIRST, agent_module, ask, client, running, write_project
+from support.live import ECHO, MODERN_FIRST, agent_module, ask, client, control, running, write_project
 from support.processes import below
 from support.project_modules import module_at
 from support.waiting import until
@@ -61,11 +61,6 @@ def threads() -> set[str]:
 
 def reloads(fleet: Fleet) -> list[Reloaded]:
     return [event for event in fleet.hub.since(0).events if isinstance(event, Reloaded)]
-
-
-async def verb(fleet: Fleet, what: Any) -> None:
-    fleet.control("one", what)
-    await until(lambda: "one" not in fleet._control._under_way, timeout=60)
 
 
 SHARED = {
@@ -247,7 +242,7 @@ async def test_a_save_that_changes_nothing_makes_no_version(tmp_path: Path) -> N
         assert (outcome.outcome, outcome.version, outcome.changes) == ("unchanged", 1, ())
         assert fleet.agents[0].executor is before
         # By hand it is made anew all the same, and is the same version.
-        await verb(fleet, "reload")
+        await control(fleet, "one", "reload")
         assert fleet.agents[0].executor is not before
         assert shown(fleet) == (1, 0)
         code(root, saying("Another."))
@@ -271,7 +266,7 @@ async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path
         assert (await exchange(fleet, "agents/one.py")).version == 2
         second = fleet.agents[0].executor
         await until(lambda: not child.is_running())  # parked: what it ran is gone
-        await verb(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         assert fleet.agents[0].executor is first
         assert (shown(fleet), instruction(fleet)) == ((1, 2), "First.")
         assert fleet.snapshot().agents[0].description != "Other words"
@@ -281,7 +276,7 @@ async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path
         (described,) = [each for each in last.changes if each.name == "description"]
         assert (described.part, described.before) == ("config", "Other words")
         assert "echo:x" in await ask(caller, '***CALL_TOOL echo__echo {"text": "x"}')
-        await verb(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         assert fleet.agents[0].executor is second
         assert (shown(fleet), instruction(fleet)) == ((2, 1), "Second.")
         await ask(caller, "b", conversation_id="c")
@@ -289,7 +284,7 @@ async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path
         said = [each.content.text for each in prompt.messages if each.role == "user"]
         assert said == ["a", "b"]
         # An edit after going back leaves from there; the version in between is gone for good.
-        await verb(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         code(root, saying("Third.", ("echo",)))
         assert (await exchange(fleet, "agents/one.py")).version == 3
         assert shown(fleet) == (3, 1)
@@ -299,7 +294,7 @@ async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path
 
 async def test_there_is_nothing_to_go_back_to_at_first(tmp_path: Path) -> None:
     async with running(write_project(tmp_path, {"one": None})) as fleet:
-        await verb(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         (text,) = [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
         assert text == "one: rollback failed: there is no earlier version to go back to"
         assert fleet.agents[0].state is AgentState.READY
@@ -316,7 +311,7 @@ async def test_a_version_with_runs_in_flight_is_gone_back_to_as_it_is(tmp_path: 
         code(root, saying("Second.", ("echo",)))
         assert (await exchange(fleet, "agents/one.py")).outcome == "live"
         assert fleet.agents[0].predecessors == 1
-        await verb(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         assert fleet.agents[0].executor is first
         assert fleet.snapshot().agents[0].runs_active == 1
         await until(lambda: fleet.agents[0].predecessors == 0)
@@ -325,13 +320,13 @@ async def test_a_version_with_runs_in_flight_is_gone_back_to_as_it_is(tmp_path: 
         await asyncio.wait({call})
 
 
-async def test_a_rollback_mends_an_agent_that_was_restarted_with_broken_code(tmp_path: Path) -> None:
+async def test_a_rollback_repairs_an_agent_that_was_restarted_with_broken_code(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": saying("Good.")})
     async with running(root) as fleet, client(fleet, "one") as caller:
         code(root, "import nowhere_at_all\n")
-        await verb(fleet, "restart")
+        await control(fleet, "one", "restart")
         assert fleet.agents[0].state is AgentState.ERROR
-        await verb(fleet, "rollback")
+        await control(fleet, "one", "rollback")
         assert fleet.agents[0].state is AgentState.READY
         assert (instruction(fleet), fleet.snapshot().agents[0].error) == ("Good.", "")
         assert await ask(caller, "hello") == "hello"

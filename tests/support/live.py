@@ -18,7 +18,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
 from pallas.fleet.reload.recorded_tests import RecordedTests
-from pallas.model import AgentState, Event, RunRequest, RunResult
+from pallas.model import AgentState, Event, RunRequest, RunResult, Verb
 from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
@@ -235,6 +235,18 @@ async def run_agent(fleet: Fleet, agent: str, text: str, **more: Any) -> RunResu
 async def ask_agent(fleet: Fleet, agent: str, text: str, **more: Any) -> str:
     """The text of such a run."""
     return (await run_agent(fleet, agent, text, **more)).text
+
+
+async def control(fleet: Fleet, agent: str, verb: Verb) -> None:
+    """Have a verb carried out on an agent, and wait until it is over: a second one is refused until then."""
+    fleet.control(agent, verb)
+    await verbs_over(fleet, agent)
+
+
+async def verbs_over(fleet: Fleet, agent: str = "") -> None:
+    """Wait until no verb is under way for an agent, by default for any."""
+    under_way = fleet._control._under_way
+    await until(lambda: agent not in under_way if agent else not under_way)
 
 
 class HeardEvents:

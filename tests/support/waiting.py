@@ -61,9 +61,11 @@ async def poll[T](
     answer: T | None = None
     try:
         async with asyncio.timeout(timeout) as deadline:
-            while not accepts(answer := await ask()):  # noqa: ASYNC110 - nothing tells when it changes
+            while True:  # nothing tells when it changes
+                answer = await ask()
+                if accepts(answer):
+                    return answer
                 await asyncio.sleep(PAUSE_S)
-            return answer
     except TimeoutError as error:
         if not deadline.expired():
             raise

@@ -12,7 +12,6 @@ from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
 
 from pallas.access.bearer_lease import BearerLease, LeaseSlot, connecting, lending
-from pallas.bounds.images import check_images
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
@@ -20,7 +19,6 @@ from pallas.config.project_imports import sought
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
 from pallas.executors.replay.replay import current_replay
-from pallas.health.provider_endpoint import key_place
 from pallas.model import ANONYMOUS, Fault, FaultType, Notice, ServerChange, ServerConnection
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
@@ -38,19 +36,20 @@ from . import (
     seam,
 )
 from .agent_loader import check_servers, choose_agent, defined_at, load
-from .fastagent_faults import ProviderFault, fault_of, refused_fault, starts_without_instance
+from .fastagent_faults import fault_of, refused_fault, starts_without_instance
 from .import_thread import run_in_import_thread
+from .instance_answers import InstanceAnswers
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
-from .instance_turn import FastAgentInstance, generate, prepare_instance
+from .instance_turn import FastAgentInstance, prepare_instance
 from .listed_servers import ListedServers
 from .message_conversion import native_copy
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
 from .peers_seam import PeerTools, check
 from .preload import files_of, preload
-from .providers import AgentProviders, ProviderModel, refuse_model
-from .providers_failover import HeardEvents, answered, with_id
+from .providers import AgentProviders
+from .providers_failover import HeardEvents
 from .providers_llm import answer_with
 from .read_files import Reads, noting
 from .replay_seam import dated_instructions
@@ -80,6 +79,7 @@ class FastAgentExecutor(Executor):
         self._fresh = False
         self._reads = Reads(project)
         self._providers = AgentProviders(project, config)
+        self._answers = InstanceAnswers(project, config, self._providers)
         # The owner of each conversation's instance, if callers' bearers are forwarded.
         self._shown: dict[str, str] = {}
         self._pool = self._new_pool()
@@ -273,9 +273,7 @@ class FastAgentExecutor(Executor):
             async with self._pool.lease(self._owner_of(turn), lease if self._forwards else None) as instance:
                 with lending(lease, instance.slot):
                     async with served(instance.servers, turn, events.emit, self._config.required):
-                        if instance.peers is None:
-                            return await self._answered(instance, turn, progress, events)
-                        return await self._with_peers(instance.peers, instance, turn, progress, events)
+                        return await self._answers.answer(instance, turn, self._info.model, progress, events)
         except Fault:
             raise
         except asyncio.CancelledError:
@@ -349,12 +347,6 @@ class FastAgentExecutor(Executor):
         definition = self._config.definition
         own = definition.own_servers if definition is not None else ()
         return next((each for each in own if each.name == server), self._project.downstreams.get(server))
-
-    def _key_place(self, provider: str) -> str:
-        llm = self._config.definition.llm if self._config.definition is not None else None
-        if llm is not None and (llm.url or llm.api_key):
-            return f"the key of LLM {llm.name}"
-        return key_place(self._project, provider)
 
     def _forwarding(self, server: str) -> bool:
         downstream = self._project.downstreams.get(server)
@@ -502,46 +494,3 @@ class FastAgentExecutor(Executor):
         task = asyncio.create_task(self._list_tools(everyone), name=f"list tools of {self._config.name}")
         self._listing.add(task)
         task.add_done_callback(self._listing.discard)
-
-    async def _with_peers(
-        self,
-        peers: PeerTools,
-        instance: FastAgentInstance,
-        turn: ExecutorTurn,
-        progress: RunProgress,
-        events: HeardEvents,
-    ) -> TurnResult:
-        """Answer the turn with the current peers among the agent's tools."""
-        await peers.refresh()
-        progress.labels = peers.labels
-        with peers.serving(turn, events.emit):
-            return await self._answered(instance, peers.spelled(turn), progress, events)
-
-    async def _answered(
-        self, instance: FastAgentInstance, turn: ExecutorTurn, progress: RunProgress, events: HeardEvents
-    ) -> TurnResult:
-        """Answer the turn by the requested model, or by one that replaces it."""
-        if instance.models is None:
-            provider = model_registry.provider_of(getattr(instance.agent, "llm", None))
-            if turn.provider:
-                self._providers.requested(turn.provider, "")
-            if requested := turn.params.get("model"):
-                refuse_model(requested, self._info.model, provider)
-            try:
-                return await generate(self._config, instance, turn, self._info.model, progress, events.emit)
-            except Exception as error:
-                fault = fault_of(error)
-                if not isinstance(fault, ProviderFault):
-                    raise
-                raise with_id(fault, provider, self._key_place(provider)) from error
-
-        async def answer(turn: ExecutorTurn, requested: ProviderModel) -> TurnResult:
-            check_images(
-                turn.images,
-                vision=model_registry.has_vision(requested.model, self._config.model_capabilities),
-                model=requested.model,
-            )
-            turn = replace(turn, params=turn.params.over(requested.params))
-            return await generate(self._config, instance, turn, requested.model, progress, events.emit)
-
-        return await answered(self._providers, instance.models, turn, events, answer)
