@@ -10,7 +10,7 @@ from time import perf_counter
 
 from ..invariants import INVARIANTS, SIMULATED
 from .audit import Audit
-from .rules import CODE_LACKS, RULES
+from .rules import RULES
 from .simulation import Options, Simulation
 
 
@@ -26,9 +26,8 @@ def main() -> int:
     arguments.add_argument(
         "--without", action="append", default=[], choices=sorted(RULES), help="a rule to leave out"
     )
-    arguments.add_argument("--as-is", action="store_true", help="leave out what the code does not have yet")
     given = arguments.parse_args()
-    without = frozenset(given.without) | (CODE_LACKS if given.as_is else frozenset())
+    without = frozenset(given.without)
     options = Options(given.seed, given.steps, given.replicas, not given.asynchronous, without)
     print(f"{given.replicas} replicas, {given.steps:,} steps, --seed {given.seed}", flush=True)
     if without:

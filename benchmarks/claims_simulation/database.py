@@ -71,6 +71,8 @@ class Database:
         """When the server stopped last."""
         self._started_at = -1000.0
         self._clock_offset = 0.0
+        self.timeline = 0
+        """The number of failovers."""
 
     @property
     def clock(self) -> float:
@@ -95,6 +97,7 @@ class Database:
         self.broke_at = now
         self.down_until = now + seconds
         self.sessions.clear()
+        self.timeline += 1
         self._clock_offset = clock_offset
         undone = 0
         while self._undo and self._undo[-1][0] > now - lag:
@@ -127,7 +130,8 @@ class Database:
         if life is None:
             return BUSY
         del self.lives[replica.life]  # the dictionary is in the order of beats, apart from new lives
-        self._put(self.lives, replica.life, Life(self.clock, life.started_at), before=life)
+        new = Life(self.clock, life.started_at, self.timeline)
+        self._put(self.lives, replica.life, new, before=life)
         return DONE
 
     def suspects(self, replica: "Replica") -> list[Suspect]:
@@ -169,7 +173,7 @@ class Database:
                 self._put(self.lives, dead, Life(self.clock, self.clock))
             return ()
         if self._rules.recheck:
-            if not self._is_dead(dead):
+            if not self._is_dead(dead) or not self._counts(dead, replica):
                 return ()
             running = tuple(self._running(dead))
         else:
@@ -355,6 +359,14 @@ class Database:
         self.results.pop(run, None)
 
     # The inside of transactions.
+
+    def _counts(self, number: int, replica: "Replica") -> bool:
+        """Whether the last beat of a life says something to a replica that may have just started."""
+        if not self._rules.settled_start or number == NOBODY:
+            return True
+        life = self.lives.get(number)
+        is_new = self._queue.now - replica.began_at <= SETTLED_SECONDS
+        return life is None or not is_new or life.timeline == self.timeline
 
     def _is_dead(self, number: int) -> bool:
         rules, now = self._rules, self._queue.now

@@ -75,6 +75,8 @@ class Replica:
         self.is_ready = False
         """Whether it takes messages."""
         self.opened_at = database.clock + skew
+        self.began_at = NEVER
+        """When it held its lock for the first time."""
         self.session = 0
         self._sessions = 0
         self.beat_at = _NO_BEAT
@@ -202,8 +204,9 @@ class Replica:
 
     def _enrolled(self, answer: object) -> None:
         if answer is DONE:
-            if self.beat_at == _NO_BEAT and not self.rules.settled_start:
-                self.beat_at, self._settled_since = self._queue.now, -SETTLED_SECONDS
+            if self.beat_at == _NO_BEAT:
+                self.beat_at = self.began_at = self._queue.now
+                self._settled_since = -SETTLED_SECONDS
             self._beat(None)
         else:
             self._lost_lock(False)

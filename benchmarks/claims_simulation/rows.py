@@ -28,6 +28,8 @@ class Life(NamedTuple):
 
     seen: float | None
     started_at: float
+    timeline: int = -1
+    """That of the server at the last beat."""
 
 
 class Thread(NamedTuple):

@@ -38,7 +38,7 @@ RULES: Final = {
     "known lives": "a life that only runs mention is written by the replica that looks, as seen just now",
     "quick lock": "a replica that lost the connection of its lock connects again at once",
     "settled judge": "a replica takes no other one for dead before its own beats went well for a while",
-    "settled start": "a replica that has just started takes no other one for dead for as long",
+    "settled start": "a replica that has just started does not judge for as long by beats before a failover",
     "fresh judge": "a replica takes no other one for dead without a beat of just now, and its own lock",
     "claim in fence": "each write names its claim too: attempts repeat when a failover loses transactions",
     "own runs": "a replica goes on with runs that are its own in the database and that it does not know",
@@ -48,9 +48,6 @@ RULES: Final = {
     "patient start": "a replica that cannot read a claimed run tries again",
 }
 """Each rule by its name: what holds while it is not left out."""
-
-CODE_LACKS: Final = frozenset({"settled start"})
-"""The rules that the code does not have: docs/scaling.md says why."""
 
 
 class Rules:

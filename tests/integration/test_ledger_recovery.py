@@ -19,6 +19,7 @@ from support.turns import FOUND, LOOKING, SUMMARY, asked, error, ok, refused, ru
 from support.waiting import poll, until
 
 from pallas.ledger import Ledger, claims, open_ledger
+from pallas.ledger.advisory_locks import SETTLED_SECONDS
 from pallas.ledger.claims import MAX_DEATHS, ORPHAN_SECONDS, ClaimedRun, Estate
 from pallas.ledger.tables import call_results, lives, tasks, waiting
 from pallas.model import (
@@ -1081,6 +1082,31 @@ async def test_a_fleet_whose_lock_is_gone_takes_nobody_for_dead(
         assert locks.may_judge
         assert await locks.if_dead(dead, lambda connection: True) is None
         assert await ledger.inherit(all_agents) == Estate()
+
+
+UP = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())"
+
+
+@pytest.mark.slow
+async def test_a_fleet_that_starts_after_a_failover_gives_the_others_time(own_server: Server) -> None:
+    url = own_server.url()
+    thread, other = await threads_of(url, 2)
+    async with in_its_tool(STOPPED, url, thread, other) as child:
+        child.send_signal(signal.SIGKILL)
+    own_server.stop()
+    own_server.start_as_standby()
+    # When it becomes the primary, its start is so long ago that it tells nothing.
+    standby = await asyncpg.connect(url)
+    await poll(lambda: standby.fetchval(UP), lambda seconds: seconds > SETTLED_SECONDS)
+    await standby.close()
+    own_server.promote()
+    ledger = await open_ledger(url)
+    try:
+        assert await ledger.inherit(all_agents) == Estate()
+        ((claimed,), ended, _) = await inherited(ledger, all_agents, 1)
+        assert (claimed.record.id, ended) == ("r1", ())
+    finally:
+        await ledger.close()
 
 
 WAITS_FOR_LIVES = """

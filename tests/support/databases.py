@@ -103,6 +103,15 @@ class Server:
         command = ["sh", "-c", f"({watch}) </dev/null >/dev/null 2>&1 &"]
         subprocess.run(command, check=True, cwd=self.folder, start_new_session=True, **self._as)
 
+    def start_as_standby(self) -> None:
+        """Start it again, as the standby of a primary that is gone: it can be read only."""
+        (self.folder / "data" / "standby.signal").touch()
+        self.start()
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "-D", self.folder / "data", "-w", "-t", "60", "promote")
+
     def close(self) -> None:
         """Nothing of it is left."""
         self.stop()

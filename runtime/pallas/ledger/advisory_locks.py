@@ -2,14 +2,15 @@
 
 A lock alone is not enough: a process that is stopped keeps it, and a server that was restarted has none. So
 each fleet beats once a second, by the server's clock, and says what it does. It is dead if its lock is gone
-and it missed beats, or if it missed more of them; a server that has just started gives it time.
+and it missed beats, or if it missed more of them. A server that has just started gives it time, and so does
+a fleet that has just started, if the last beat went to another server than the one that answers now.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -47,14 +48,16 @@ _KEEPALIVE: Final = {
 }
 _BEAT: Final = (
     "UPDATE lives SET seen = extract(epoch FROM clock_timestamp()), backend = pg_backend_pid(), "
-    "state = $2, runs = $3, taken_over = $4 WHERE id = $1 RETURNING drain_asked_by"
+    "state = $2, runs = $3, taken_over = $4, timeline = $5 WHERE id = $1 RETURNING drain_asked_by"
 )
+# A number that rises when a standby becomes the primary.
+_TIMELINE: Final = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 _IS_DEAD: Final = text("""
-    SELECT backend,
+    SELECT backend, timeline,
            pg_try_advisory_xact_lock(:number) AND age > :missed AND up > :settled AS lost,
            least(age, up) > :stale AS stale
     FROM (
-        SELECT backend,
+        SELECT backend, timeline,
                extract(epoch FROM clock_timestamp()) - coalesce(seen, started_at) AS age,
                extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) AS up
         FROM lives WHERE id = :life FOR UPDATE SKIP LOCKED
@@ -104,6 +107,10 @@ class AdvisoryLocks:
         self.notes = FleetNotes(database)
         self.times_lost = 0
         self._beat_at = _now()
+        # When the lock was held for the first time.
+        self._began_at = math.inf
+        # That of the server on which the lock is held, and the lock is lost with it; None if it has none.
+        self._timeline: int | None = None
         # When the lock was held again after an outage, or the heart began to beat again: never while the lock
         # is not held, also if the server answers.
         self._back_at = -math.inf
@@ -121,6 +128,7 @@ class AdvisoryLocks:
                 FaultType.TRANSPORT,
                 f"the lock in the database {self._database.shown} cannot be acquired: {why}",
             ) from None
+        self._began_at = _now()
         self._keeper = asyncio.create_task(self._hold_lock(life, enrol), name="ledger lock")
 
     @property
@@ -143,10 +151,19 @@ class AdvisoryLocks:
                 or connection.execute(_HOLDS, {"number": _number(self._life)}).first() is None
             ):
                 return None
-            return work(connection) if _is_dead(connection, life) else None
+            return work(connection) if _is_dead(connection, life, self._counts) else None
 
         # We may have been stopped since we looked.
         return None if not self.may_judge else await self._database.write(if_dead)
+
+    def _counts(self, timeline: int | None) -> bool:
+        """Whether the age of a heartbeat says something, by the timeline that it was written to.
+
+        A standby may have been promoted just before this fleet started. Fleets that beat on its predecessor
+        need time then to beat here.
+        """
+        is_here = timeline is not None and timeline == self._timeline
+        return is_here or _now() - self._began_at > SETTLED_SECONDS
 
     async def strays(self) -> list[str]:
         return []
@@ -166,6 +183,7 @@ class AdvisoryLocks:
         self._connection = await self._database.connect(**_KEEPALIVE)
         # A fleet that checks right now whether we live holds the lock for an instant.
         await self._connection.execute("SELECT pg_advisory_lock($1)", _number(life), timeout=_ANSWER_SECONDS)
+        self._timeline = await _timeline(self._connection)
         await self.notes.listen(self._connection)
         await self._database.write(enrol)
         await self._beat(life, enrol)
@@ -191,7 +209,8 @@ class AdvisoryLocks:
 
     async def _beat(self, life: str, enrol: Work[None]) -> None:
         at = _now()
-        asked_by = await self._connection.fetchval(_BEAT, life, *self._report(), timeout=_ANSWER_SECONDS)
+        values = (life, *self._report(), self._timeline)
+        asked_by = await self._connection.fetchval(_BEAT, *values, timeout=_ANSWER_SECONDS)
         if asked_by is None:  # there is no such row
             log.warning("other fleets took this fleet for dead, and continue its runs")
             self._was_away()
@@ -217,15 +236,30 @@ class AdvisoryLocks:
                 connection.terminate()
 
 
-def _is_dead(connection: Connection, life: str) -> bool:
+async def _timeline(connection: Any) -> int | None:
+    """The timeline of a server; None if it does not tell, as some that only speak PostgreSQL's protocol."""
+    import asyncpg  # type: ignore[import-untyped]
+
+    try:
+        found = await connection.fetchval(_TIMELINE, timeout=_ANSWER_SECONDS)
+    except asyncpg.PostgresError as error:
+        log.debug("the server tells no timeline: %s", one_line(str(error)))
+        return None
+    return int(found)
+
+
+def _is_dead(connection: Connection, life: str, counts: Callable[[int | None], bool]) -> bool:
     """Whether a fleet is dead, which this transaction decides: another one finds its row locked.
 
+    ``counts`` says whether a heartbeat on that timeline counts.
     The session that a stopped process holds is ended, so that it holds up nothing.
     """
     limits = {"missed": MISSED_SECONDS, "stale": STALE_SECONDS, "settled": SETTLED_SECONDS}
     found = connection.execute(_IS_DEAD, {"life": life, "number": _number(life), **limits}).first()
     if found is None:  # another fleet looks at it, or only runs mention it: then it has some time from now on
         connection.execute(_MENTIONED, {"life": life})
+        return False
+    if not counts(found.timeline):
         return False
     if found.stale and not found.lost and found.backend is not None:
         connection.execute(_END_SESSION, {"backend": found.backend})

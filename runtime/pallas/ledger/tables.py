@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from .storable_text import Words
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 17))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 18))
 """All revisions of the tables, oldest first; the last one is the current one."""
 
 HEAD: Final = REVISIONS[-1]
@@ -78,6 +78,8 @@ lives: Final = Table(
     # Whether its fleet looks at the next column, which names the replica through which it was asked to drain.
     Column("can_drain", Boolean, nullable=False, server_default=text("false")),
     _text("drain_asked_by"),
+    # Of PostgreSQL: the timeline of the server at the last heartbeat. Each promotion of a standby begins one.
+    Column("timeline", Integer),
 )
 
 secrets: Final = Table(
