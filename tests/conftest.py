@@ -31,7 +31,7 @@ PAST_LIMIT_S = 60
 LONGEST_ID = 100
 """Characters of a value in a test's name: some values are a megabyte, and each report repeats the name."""
 SOURCE = [Path(__file__).parents[1] / folder for folder in ("runtime/pallas", "pallas_tui")]
-NAMES_SLOW_TESTS = re.compile(rb"slow|MODERN_FIRST")
+NAMES_SLOW_TESTS = re.compile(rb"slow|MODERN_FIRST|SQLITE_FIRST|database_url|[lL]edger|fleets:|replicas:")
 """What a file says that has slow tests."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REFERENCE_FILES = Path(__file__).parents[2] / "shared"

@@ -646,6 +646,7 @@ async def saved(saves: Saves, change: Callable[[dict[str, Any]], object]) -> Non
     await until(lambda: not saves.busy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", CASES)
 async def test_a_changed_key_takes_effect_in_a_fleet_that_runs(saves: Saves, field: str) -> None:
     case = CASES[field]
@@ -666,6 +667,7 @@ def restored(path: Path) -> Iterator[None]:
         path.write_text(before, "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", PROJECT_CASES)
 async def test_a_changed_key_of_the_project_takes_effect_in_a_fleet_that_runs(
     saves: Saves, field: str

@@ -92,6 +92,7 @@ def _plain(text: str) -> str:
 
 
 # The server of failing models knows one form of a stream.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "what"), [(name, what) for name in MODELS for what in REAL if what != "cut" or name in CHATS]
 )
@@ -111,6 +112,7 @@ async def test_a_fault_shows_as_the_real_one(
     assert found == real
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["messages", "responses", "gemini"])
 async def test_a_stream_of_each_provider_is_cut_in_the_middle_of_its_text(
     fleet: Fleet, name: str, caplog: pytest.LogCaptureFixture

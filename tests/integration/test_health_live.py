@@ -151,6 +151,7 @@ class TestTenDownstreams:
         assert server_probe.TIMEOUT + 0.25 <= 3.5
 
 
+@pytest.mark.slow
 async def test_refused_broken_and_asking_for_credentials_are_told_apart(tmp_path: Path) -> None:
     # PI-8, PI-12
     async with dials(5, era="both") as (fine, vault, gate, broken, closed):
@@ -254,6 +255,7 @@ def call(tool: str) -> str:
     return tool_call(f"shop__{tool}", text="x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("down", ["modern", "handshake"])
 @pytest.mark.parametrize(
     ("code", "reach", "message"),
@@ -296,6 +298,7 @@ async def test_real_calls_that_fail_show_though_the_probe_is_answered(
             assert last().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("down", ["modern", "handshake"])
 @pytest.mark.parametrize("outage", ["gone", "refusing"])
 async def test_a_server_that_failed_a_call_is_well_again_when_it_answers_the_probes(

@@ -359,6 +359,7 @@ async def test_an_agent_that_was_stopped_by_hand_stays_so_and_reads_everything_w
     assert saves.instruction("card").strip() == "Elm."
 
 
+@pytest.mark.slow
 async def test_many_files_at_once_as_when_another_branch_is_checked_out(saves: Saves) -> None:
     def checkout() -> None:
         for number in range(500):

@@ -24,6 +24,7 @@ def forgetful(served: Api) -> None:
     served.executor.info = ExecutorInfo(model="fake", vision=True, keeps_history=False)
 
 
+@pytest.mark.slow
 async def test_a_key_is_kept_before_its_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # AG-16
     async with api(tmp_path / "p") as served, served.client(**{"idempotency-key": "k"}) as client:

@@ -175,6 +175,7 @@ async def test_the_record_is_bounded_and_the_count_is_not(tmp_path: Path) -> Non
         assert running.record.requests[0]["messages"][0]["content"] == "hello 5"
 
 
+@pytest.mark.slow
 async def test_large_bodies_push_older_ones_out_of_the_record(tmp_path: Path) -> None:
     async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient(timeout=60) as http:
         messages = [{"role": "user", "content": "hello " + "x" * (MAX_BODY - 200)}]

@@ -288,6 +288,7 @@ async def test_an_instance_of_a_conversation_is_that_of_its_thread(fleet: Served
             assert f"call {number} of" in (await say(fleet, way, "count", name, "own"))[0]
 
 
+@pytest.mark.slow
 async def test_the_rest_api_finds_a_thread_by_its_callers_own_handle(fleet: Served) -> None:
     # UN-1
     await fleet.says("running")

@@ -88,6 +88,7 @@ async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 # --- every port
 
 
+@pytest.mark.slow
 @both_eras
 @pytest.mark.parametrize("one", [False, True])
 async def test_agents_and_registry_speak_tls_and_nothing_else(

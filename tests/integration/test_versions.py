@@ -113,6 +113,7 @@ async def test_an_agent_knows_the_files_it_was_made_of_those_shared_with_others_
         assert again == one
 
 
+@pytest.mark.slow
 async def test_a_module_that_a_tool_imports_late_is_the_one_that_was_saved(tmp_path: Path) -> None:
     source = """
 def number() -> str:

@@ -112,6 +112,7 @@ async def shown_whole(size: tuple[int, int], theme: str = "textual-dark") -> lis
         return looks(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 100])
 async def test_text_in_pieces_is_shown_as_the_whole(size: int) -> None:
     whole = await shown_whole((60, 40))
@@ -274,6 +275,7 @@ async def test_a_long_answer_that_is_written_moves_seldom_and_has_little_room() 
         await until(lambda: answer.size.height == answer.rows == 59, pilot)
 
 
+@pytest.mark.slow
 async def test_find_shows_where_the_text_is_in_a_long_answer(chat: Chat) -> None:
     run = chat.conversation.begin("list", (), 1.0)
     text = (

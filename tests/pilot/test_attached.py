@@ -45,6 +45,7 @@ WHERE = "desk.example:24200 (pid 4242 of ann)"
 HOST = Attachment(WHERE, NOON - 60, TokenScope.FULL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attachment", "stale", "narrow", "broad"),
     [

@@ -20,6 +20,8 @@ from pallas.ledger.postgres import PostgresDatabase
 from pallas.ledger.schema import bring_up_to_date
 
 KINDS = ("sqlite", "postgresql")
+SQLITE_FIRST = (KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow))
+"""For tests of what both kinds do alike: PostgreSQL runs with ``make test-slow``."""
 _USER = "pallas"
 _TEMPLATE = "made"
 _SETTINGS = (
@@ -189,14 +191,14 @@ async def _database_of(
             yield url
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SQLITE_FIRST)
 async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """A database without rows: every test that takes it runs on SQLite and on PostgreSQL."""
+    """A database without rows, on SQLite; with ``make test-slow`` on PostgreSQL, too."""
     async with _database_of(request, tmp_path) as url:
         yield url
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SQLITE_FIRST)
 async def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """The same without tables, for tests of how those are made."""
     async with _database_of(request, tmp_path, is_empty=True) as url:

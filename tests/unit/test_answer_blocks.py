@@ -118,6 +118,7 @@ LONG: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
 def test_what_is_parsed_grows_with_the_length_of_the_text(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []

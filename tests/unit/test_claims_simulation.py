@@ -59,6 +59,7 @@ def test_with_all_rules_the_invariants_hold(seed: int, is_synchronous: bool) -> 
     assert audit.counts["tool calls"] > 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("without", "options", "invariant"), BROKEN, ids=[_id(*each) for each in BROKEN])
 def test_without_a_rule_an_invariant_breaks(without: set[str], options: Options, invariant: str) -> None:
     audit = Simulation(options._replace(without=frozenset(without), **SMALL)).run()

@@ -78,6 +78,7 @@ def test_every_event_comes_back_as_it_was(kind: type[Event], data: st.DataObject
     assert type(there) is kind
 
 
+@pytest.mark.slow
 @given(snapshot=built(FleetSnapshot))
 @examples(40)
 def test_every_snapshot_comes_back_as_it_was(snapshot: FleetSnapshot) -> None:

@@ -69,12 +69,14 @@ def with_files(files: dict[str, str | bytes]) -> None:
         answer(folder)
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_answered(data: bytes) -> None:
     with_files({"agents.yaml": data, "fastagent.config.yaml": data, ".env": data})
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"#%@`?,<\n \t0.~$"), max_size=60))
 def test_any_yaml_like_text_is_answered(text: str) -> None:
@@ -131,6 +133,7 @@ def test_any_values_of_a_server_are_answered(server: dict[str, object], top: dic
     with_files({"fastagent.config.yaml": yaml.safe_dump({**top, "mcp": {"servers": {"docs": server}}})})
 
 
+@pytest.mark.slow
 @examples(60)
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from("abcdef"), max_size=3), min_size=1))
 def test_a_ring_is_found_exactly_when_the_agents_have_no_order(needs: dict[str, set[str]]) -> None:  # PR-6

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import examples
@@ -58,6 +59,7 @@ def test_the_same_calls_get_the_same_faults(names: list[str], rate: float, seed:
     assert found() == found()
 
 
+@pytest.mark.slow
 @given(SHARES, st.integers(0, 2**63), st.integers(1, 12))
 @examples(200)
 def test_a_rate_is_kept_in_each_block_of_calls(rate: float, seed: int, blocks: int) -> None:

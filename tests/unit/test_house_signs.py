@@ -88,6 +88,7 @@ def test_a_sign_above_its_target_says_so() -> None:
     assert "target" not in str(house.Sign("a", 2))
 
 
+@pytest.mark.slow
 def test_the_command_prints_every_sign_that_this_project_has(
     tmp_path: Path, signs_of_this_project: list[house.Sign]
 ) -> None:

@@ -51,6 +51,7 @@ def unseen() -> Iterator[str]:
             yield character
 
 
+@pytest.mark.slow
 def test_every_character_without_a_look_is_made_visible() -> None:
     characters = list(unseen())
     assert len(characters) > 6_000
@@ -62,6 +63,7 @@ def test_every_character_without_a_look_is_made_visible() -> None:
     assert sanitize(f"A{hidden}B").startswith("A\\U000e0073\\U000e0065")
 
 
+@pytest.mark.slow
 def test_none_of_them_is_drawn_and_no_cell_moves() -> None:
     text = "".join(f"A{each}" for each in unseen() if each != "\u200d")
     (drawn,) = OUTPUT_GUARD.apply([Segment(text)], Color(0, 0, 0))

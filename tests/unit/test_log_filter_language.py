@@ -173,6 +173,7 @@ def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@pytest.mark.slow
 @given(st.lists(words, min_size=1, max_size=12), words, st.sampled_from([":", "="]))
 def test_a_field_is_found_as_json_reads_it(
     tmp_path_factory: pytest.TempPathFactory, values: list[str], text: str, sign: str
@@ -194,6 +195,7 @@ def test_a_field_is_found_as_json_reads_it(
     assert found == [number for number, value in enumerate(values) if holds(value)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=300), st.integers(0, 3))
 def test_many_hits_and_few_are_the_same_lines(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[int], kind: int
@@ -214,6 +216,7 @@ def test_a_regex_never_finds_what_goes_over_two_lines(tmp_path: Path) -> None:
     assert wanted(part, r"~[\s\S]*end") == [3]
 
 
+@pytest.mark.slow
 def test_a_regex_that_never_ends_is_given_up(tmp_path: Path) -> None:
     line = "a" * 40 + "c"
     few = part_of(tmp_path / "few", [line, "aab", *["x"] * 40])

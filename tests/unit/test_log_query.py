@@ -109,6 +109,7 @@ async def test_rows_that_were_published_stay_true_while_more_is_found(source: Lo
     assert len(search.rows()) == 100
 
 
+@pytest.mark.slow
 @given(
     lines=st.lists(st.tuples(st.sampled_from(["DEBUG", "INFO", "ERROR"]), st.text(max_size=30)), max_size=40),
     text=st.text(max_size=4),

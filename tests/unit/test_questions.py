@@ -10,7 +10,7 @@ from time import time
 from typing import Any
 
 import pytest
-from support.databases import KINDS, fresh_database
+from support.databases import SQLITE_FIRST, fresh_database
 from support.waiting import poll, until
 
 from pallas.access.grants import Grants
@@ -73,7 +73,7 @@ class Desk:
         return (await until(lambda: self.questions.open_of("r1")))[0]
 
 
-@pytest.fixture(params=["memory", *KINDS])
+@pytest.fixture(params=["memory", *SQLITE_FIRST])
 async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
     """Their questions are kept in memory, in SQLite, or in PostgreSQL."""
     runs = (

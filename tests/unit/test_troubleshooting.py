@@ -30,6 +30,7 @@ def texts(source: str) -> Iterator[str]:
                 yield "".join(str(each.value) if isinstance(each, ast.Constant) else "…" for each in values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quoted", re.findall(r"^### `(.+)`$", PAGE, re.MULTILINE))
 def test_each_text_is_one_of_the_program(quoted: str) -> None:
     start = " ".join(max(quoted.split("…"), key=len).split()[:2])
