@@ -17,7 +17,7 @@ from pallas.recordings.event_stream import events_of
 from pallas.recordings.first_difference import loaded
 from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
 from pallas.recordings.recorded_tools import RecordedTools
-from pallas.telemetry.step_record import current_step, enclosing_call
+from pallas.telemetry.step_record import current_step, enclosing_step
 from pallas.telemetry.trace_context import current_run
 from pallas.tools_lock.surface import Surface
 
@@ -153,10 +153,18 @@ class Replay:
             raise Fault(FaultType.CONFIG, f"replay: a call of {server}/{tool} belongs to no run")
         name = f"{server}__{tool}"
         parts = run.steps.split_call(name, arguments)
-        asker = (run.run_id, enclosing_call(run.steps))
-        found = self._found(
-            StepRequest(run.run_id, run.agent, "tool", name, parts.digest, parts.text(), asker)
+        call = enclosing_step(run.steps)
+        asked = StepRequest(
+            run.run_id,
+            run.agent,
+            "tool",
+            name,
+            parts.digest,
+            parts.text(),
+            (run.run_id, call.number if call is not None else 0),
+            tool_use_id=call.outline.tool_use_id if call is not None else "",
         )
+        found = self._found(asked)
         if self.plan.is_timed:
             await asyncio.sleep(found.step.seconds or 0.0)
         result = loaded(found.response)
