@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from pallas.config import Project
 
 from .import_scan import command_files
 from .source_files import SourceFiles
+
+_LIBRARIES: Final = frozenset({"site-packages", "venv", "node_modules"})
 
 
 def server_files(project: Project, server: str) -> frozenset[Path]:
@@ -27,12 +30,18 @@ def server_digest(project: Project, server: str) -> str:
     """The SHA-256 of what a server is made of, in hex; empty for one that the project does not have.
 
     Of the environment and the headers only the names count, and of a value with ``${VARIABLE}`` that text.
-    Blocks.
+    Files of libraries and hidden ones do not count: another checkout has none. Blocks.
     """
     downstream = project.downstreams.get(server)
     if downstream is None:
         return ""
-    files = server_files(project, server)
+    files = frozenset(
+        path for path in server_files(project, server) if not _is_installed(path.relative_to(project.root))
+    )
     sources = SourceFiles().with_more(files, since=float("inf"))
     made_of = [downstream.written, sources.digest_of(files, project.root)]
     return sha256(json.dumps(made_of).encode()).hexdigest()
+
+
+def _is_installed(path: Path) -> bool:
+    return any(part.startswith(".") or part in _LIBRARIES for part in path.parts)
