@@ -150,7 +150,7 @@ async def test_recordings_with_other_tools_of_the_same_name_are_replayed_too(roo
     tests = root / "tests" / "agents"
     older = tests / "older.recording"
     shutil.copytree(tests / "seen.recording", older)
-    for path in older.rglob("*-model.yaml"):
+    for path in (*older.rglob("*-model.yaml"), *older.glob("offers/*.yaml")):
         path.write_text(path.read_text().replace("Find a thing on the shelf.", "Find something."))
     assert "Find something." in (older / "1-clerk" / "001-model.yaml").read_text()
     entry = yaml.safe_load((tests / "seen.yaml").read_text())
