@@ -2,7 +2,7 @@
 
 import asyncio
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -23,6 +23,7 @@ from pallas.model import (
     ServerConnection,
 )
 from pallas.model.ids import mint
+from pallas.model.server_offer import StoredOffer
 from pallas.model.tool_rules import NO_TOOL_RULES
 from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 from pallas.runs.kernel import Kernel
@@ -68,6 +69,9 @@ class _Instant:
 
     def connections(self) -> tuple[ServerConnection, ...]:
         return ()
+
+    def offers(self) -> Mapping[str, StoredOffer]:
+        return {}
 
     async def check_connection(self, server: str, seconds: float) -> None: ...
 

@@ -14,7 +14,7 @@ import yaml
 from support import pallas_process
 from support.projects import edited
 from support.pytest_process import pytest_in
-from support.recorded import recorded_project
+from support.recorded import close_shelf, recorded_project
 from support.recorded_runs import asked
 from support.served import served
 from support.surfaces import command
@@ -37,7 +37,7 @@ async def root(tmp_path_factory: Any) -> Path:
         for name, (agent, text) in TESTS.items():
             run = await asked(fleet, text, agent, conversation_id=f"thread {agent}")
             assert (await pallas(root, "keep", run, name))[0] == 0
-    (root / "shelf.py").unlink()
+    close_shelf(root)
     return root
 
 
@@ -150,7 +150,7 @@ async def test_recordings_with_other_tools_of_the_same_name_are_replayed_too(roo
     tests = root / "tests" / "agents"
     older = tests / "older.recording"
     shutil.copytree(tests / "seen.recording", older)
-    for path in older.rglob("*-model.yaml"):
+    for path in (*older.rglob("*-model.yaml"), *older.glob("offers/*.yaml")):
         path.write_text(path.read_text().replace("Find a thing on the shelf.", "Find something."))
     assert "Find something." in (older / "1-clerk" / "001-model.yaml").read_text()
     entry = yaml.safe_load((tests / "seen.yaml").read_text())

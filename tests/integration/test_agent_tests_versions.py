@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.projects import edited
-from support.recorded import recorded_project
+from support.recorded import close_shelf, recorded_project
 from support.recorded_runs import asked
 from support.served import served
 from support.surfaces import command
@@ -81,7 +81,7 @@ async def test_recorded_tests_that_would_go_differently_are_told_without_a_model
             assert (await command("keep", run, name, "--force", "-p", str(root)))[0] == 0
     runs = shutil.move(tests / "kept.recording", tmp_path / "old.recording")
     shutil.copytree(runs, tests / "kept.recording")
-    (root / "shelf.py").unlink()  # no tool can be asked, and no model
+    close_shelf(root)  # no tool can be asked, and no model
     status, out, err = await against(root, "HEAD")
     assert (status, err) == (0, "")
     assert out.splitlines() == [

@@ -15,7 +15,7 @@ import pytest
 from support.live import running
 from support.pictures import picture
 from support.projects import edit
-from support.recorded import PICTURE, recorded_project
+from support.recorded import PICTURE, close_shelf, recorded_project
 from support.replayed import assert_same, recorded, replayed, replaying
 from support.waiting import until
 
@@ -63,7 +63,7 @@ async def test_a_hundred_replays_are_the_same_without_a_connection_outside_of_th
     recording = await recorded(root, "lead", ASKED, **SHOWN)
     assert {run.agent for run in recording.runs} == {"lead", "clerk", "keeper"}
     assert any("SHA-256" in each.request for run in recording.runs for each in run.steps)
-    (root / "shelf.py").unlink()  # no server is started that could answer
+    close_shelf(root)  # no server is started that could answer
     for agent in ("lead", "clerk", "keeper"):
         recording = slowed(recording, agent, seconds=1_000_000.0)
     with connections() as made:
@@ -88,7 +88,7 @@ async def test_agents_in_processes_of_their_own_are_replayed(tmp_path: Path) -> 
     assert (alone.missing, PICTURE in alone.first.steps[3].response) == ((), True)
     recording = await recorded(root, "lead", ASKED, **SHOWN)
     assert recording.missing == ()
-    (root / "shelf.py").unlink()
+    close_shelf(root)
     async with replaying(root, recording) as fleet:
         for _ in range(3):
             assert_same(await fleet.replay())
@@ -185,7 +185,7 @@ async def test_live_models_ask_recorded_tools_and_a_call_that_is_not_there_fails
 ) -> None:
     root = recorded_project(tmp_path / "p")
     recording = await recorded(root, "lead", ASKED, **SHOWN)
-    (root / "shelf.py").unlink()
+    close_shelf(root)
     assert_same(await replayed(root, recording, live_models=True))
     async with running(root):  # its offline model has the port, and answers
         assert_same(await replayed(root, recording, live_models=True))

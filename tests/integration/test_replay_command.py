@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import pallas_process
-from support.recorded import PICTURE, recorded_project
+from support.recorded import PICTURE, close_shelf, recorded_project
 from support.replayed import FOLDER, recorded
 
 from pallas.model import Image, Recording
@@ -25,7 +25,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = recorded_project(tmp_path_factory.mktemp("replayed") / "p")
     recording = asyncio.run(recorded(root, "lead", "How many?", images=(Image(PICTURE, "image/png"),)))
     assert isinstance(recording, Recording)
-    (root / "shelf.py").unlink()
+    close_shelf(root)
     yield root
 
 

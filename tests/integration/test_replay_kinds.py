@@ -118,7 +118,6 @@ async def test_servers_over_http_and_stdio_of_either_protocol_version_answer_fro
         )
         recording = await recorded(root, "plain", "look")
     assert "<instructions>\\nFind first.\\nThen look.\\n</instructions>" in recording.first.steps[0].request
-    (root / "shelf.py").unlink()
     outcome = await replayed(root, recording)
     assert_same(outcome)
     assert outcome.recording.first.answer == 'found {"result":"when?"}\n\n{"result":"three lamps"}'

@@ -13,7 +13,7 @@ import pytest_asyncio
 from support.fake_fleet import FakeFleet, live
 from support.fleet_desk import Desk, desk
 from support.projects import edited
-from support.recorded import recorded_project
+from support.recorded import close_shelf, recorded_project
 from support.shell import line_with, screen_text, sees, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -81,7 +81,7 @@ async def root(tmp_path_factory: Any) -> Path:
         here.app.screen.query_one(Input).value = "hello-again"
         await here.press("enter")
         await told(here.app, here.pilot, "tests/agents/hello-again.yaml is written")
-    (root / "shelf.py").unlink()
+    close_shelf(root)
     return root
 
 

@@ -1,7 +1,7 @@
 """Executors and agents that do as a test says."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from pallas.executors import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
@@ -18,6 +18,7 @@ from pallas.model import (
     ServerChange,
     ServerConnection,
 )
+from pallas.model.server_offer import StoredOffer
 from pallas.model.tool_rules import NO_TOOL_RULES, ToolRules
 from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 
@@ -61,6 +62,10 @@ class FakeExecutor:
 
     def lock_changes(self) -> tuple[ServerChange, ...]:
         return ()
+
+    def offers(self) -> Mapping[str, StoredOffer]:
+        """Nothing: it has no servers."""
+        return {}
 
     def connections(self) -> tuple[ServerConnection, ...]:
         return ()

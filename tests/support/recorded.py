@@ -23,6 +23,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.utilities.types import Image
 from pathlib import Path
 
+if Path(__file__).with_name("gone").exists():
+    raise SystemExit("it is gone")
 server = MCPServer("shelf")
 
 
@@ -72,6 +74,11 @@ rules:
 
 
 PRICES = {"generic.scripted": {"input": 3.0, "output": 15.0}}
+
+
+def close_shelf(root: Path) -> None:
+    """Have the tool server end when it is started; neither its entry nor its files change."""
+    (root / "gone").touch()
 
 
 def recorded_project(root: Path, *, top: Mapping[str, Any] | None = None, **keys: Any) -> Path:

@@ -180,7 +180,7 @@ def test_another_version_is_told_and_is_no_difference(capsys: pytest.CaptureFixt
         {
             "agent": "research",
             "parts": ["files", "instruction"],
-            "first": {"number": 1, "files": "aa", "instruction": "bb", "tools": "cc"},
-            "second": {"number": 2, "files": "dd", "instruction": "ee", "tools": "cc"},
+            "first": {"number": 1, "files": "aa", "instruction": "bb", "tools": "cc", "servers": {}},
+            "second": {"number": 2, "files": "dd", "instruction": "ee", "tools": "cc", "servers": {}},
         }
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
-from mcp_types import METHOD_NOT_FOUND, ListToolsResult, Tool
+from mcp_types import METHOD_NOT_FOUND, Implementation, ListToolsResult, ServerCapabilities, Tool
 
 from pallas.downstreams import offer as module
 from pallas.downstreams.offer import (
@@ -127,7 +127,8 @@ def client(**given: Any) -> Any:
         return fetch
 
     return SimpleNamespace(
-        server_capabilities=SimpleNamespace(**capabilities),
+        server_capabilities=ServerCapabilities.model_validate(capabilities),
+        server_info=Implementation(name="Shop", version="2.5"),
         instructions="Be kind.",
         protocol_version="2025-11-25",
         **{f"list_{name}": listing(value) for name, value in given.items()},
@@ -147,6 +148,7 @@ async def test_an_offer_is_all_that_a_server_lists() -> None:
     found = await offer_of(client(can={"tools": {}, "prompts": {}}, tools=TOOLS, prompts=PROMPTS), [])
     assert [each.name for each in (*found.tools, *found.prompts)] == ["a", "p"]
     assert (found.instructions, found.version, found.left_out) == ("Be kind.", "2025-11-25", ())
+    assert (found.name, found.release, found.capabilities) == ("Shop", "2.5", {"tools": {}, "prompts": {}})
 
 
 async def test_prompts_are_not_asked_for_where_none_are_announced_tools_always() -> None:

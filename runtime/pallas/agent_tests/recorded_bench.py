@@ -13,6 +13,7 @@ from pallas.client.fleet_address import FleetAddress
 from pallas.client.own_fleet import needed_by_all
 from pallas.config import Project
 from pallas.executors.replay.replay import ReplayPlan
+from pallas.fleet.asked_servers import AskedServers
 from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
 from pallas.model import Fault, RecordedRun, Recording
 from pallas.model.fault_rules import AGENT
@@ -55,6 +56,7 @@ class RecordedBench:
         self._agents: set[str] = set()
         self._recordings: dict[Path, Recording | str] = {}
         self._groups: list[_Group] = []
+        self._servers = AskedServers()
 
     @classmethod
     @asynccontextmanager
@@ -179,9 +181,10 @@ class RecordedBench:
 
     def _started(self, recordings: Sequence[Recording]) -> AbstractAsyncContextManager[ReplayFleet]:
         runs = tuple(run for each in recordings for run in each.runs)
-        plan = ReplayPlan(replace(recordings[0], runs=runs))
+        offers = {name: offer for each in recordings for name, offer in each.offers.items()}
+        plan = ReplayPlan(replace(recordings[0], runs=runs, offers=offers))
         names = (*(run.agent for run in runs), *self._agents)
-        return ReplayFleet.started(needed_by_all(self._project, names), plan)
+        return ReplayFleet.started(needed_by_all(self._project, names), plan, self._servers)
 
 
 @asynccontextmanager
@@ -206,9 +209,13 @@ def _unused(outcome: ReplayOutcome, turn: TurnTest) -> Iterator[Unmet]:
 
 
 def _tools_of(recording: Recording) -> dict[str, str]:
-    """What each tool of a recording is, by its name."""
+    """What each tool of a recording is, by its name; and what each server offered, by agent and server."""
     found = RecordedTools(recording).all
-    return {tool.name: json.dumps([tool.description, tool.schema], sort_keys=True) for tool in found}
+    tools = {tool.name: json.dumps([tool.description, tool.schema], sort_keys=True) for tool in found}
+    offers = {
+        f"{server} of {run.agent}": name for run in recording.runs for server, name in run.offers.items()
+    }
+    return {**tools, **offers}
 
 
 def _fit(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:

@@ -1,5 +1,6 @@
 """``mcp.servers``: the MCP servers that agents call."""
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,15 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
 
+from pallas.model.redaction import redact_text
+
 from .field_types import CHOICE, Line, Loose, Maybe
 from .file_model import FileModel
 from .models import DownstreamConfig, Where
 from .network import secret_in, url_problem
 from .notes import allowed, did_you_mean, nearest
 from .section import Section, because, filled
-from .tree import Leaf, Node, Table, key_variable, unset_in
+from .tree import Leaf, Node, Table, as_written, key_variable, plain, unset_in
 from .upstream import AUTH_KEYS, DOWNSTREAM_KEYS, MCP_KEYS
 from .validation import validate
 
@@ -32,6 +35,9 @@ SAMPLING_TOKENS: Final = 4_096
 """Tokens of one such answer, unless ``max_tokens`` says otherwise."""
 # A source of its own says all of these already.
 _SOURCES: Final = ("url", "command", "args", "transport", "connector_id")
+# Keys that say how a server is reached, and those of which only the names do.
+_REACHED: Final = ("transport", "url", "command", "args", "target", "cwd", "protocol_mode")
+_NAMED: Final = ("env", "headers")
 
 
 class OpenModel(FileModel):
@@ -163,7 +169,16 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
         unset=_unset(section),
         key_variable=key_variable(section.table),
         where=section.where,
+        written=_written(section),
     )
+
+
+def _written(section: Section) -> str:
+    """How the server is reached, as the file says it: variables by their name, no value of a header."""
+    entry = plain(as_written(section.table))
+    found = {key: entry.get(key) for key in _REACHED}
+    found |= {key: sorted(entry[key]) for key in _NAMED if isinstance(entry.get(key), dict)}
+    return redact_text(json.dumps(found, sort_keys=True, default=str))
 
 
 def _is_blank(node: Node | None) -> TypeIs[Leaf]:

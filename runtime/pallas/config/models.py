@@ -270,7 +270,8 @@ class DownstreamConfig:
 
     ``transport`` is ``http``, ``sse`` or ``stdio``. ``headers`` are expanded; ``unset`` names the
     environment variables its headers refer to that are not set (PR-9), ``key_variable`` the one that its
-    credential is read from.
+    credential is read from. ``written`` is what its file says of how it is reached, as JSON: without the
+    values of headers and the environment, and before variables are filled in.
     """
 
     name: str
@@ -282,6 +283,7 @@ class DownstreamConfig:
     unset: tuple[str, ...] = ()
     key_variable: str = ""
     where: Where = Where("fastagent.config.yaml")
+    written: str = field(default="", compare=False, repr=False)
 
     @property
     def not_configured(self) -> str:

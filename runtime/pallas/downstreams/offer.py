@@ -1,8 +1,8 @@
 """What a server offers: all pages of its lists, and what of them could not be used."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mcp import Client, MCPError
@@ -32,11 +32,17 @@ class Offer:
     """Whether the server says that it has tools."""
     has_resources: bool = False
     """Whether it has resources or templates; it is asked only if it has neither tools nor prompts."""
+    name: str = ""
+    """That the server gives itself."""
+    release: str = ""
+    """Its own version."""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """As in MCP."""
 
 
 async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
     """List the tools and prompts; ``found`` has and gets what cannot be used. Raises the SDK's errors."""
-    can = client.server_capabilities
+    can, told = client.server_capabilities, client.server_info
     tools = await _listed(client.list_tools, "tools", "tool", found, is_announced=can.tools is not None)
     prompts: Sequence[Any] = ()
     if can.prompts is not None:
@@ -52,6 +58,9 @@ async def offer_of(client: Client, found: list[LeftOut]) -> Offer:
         and not prompts
         and can.resources is not None
         and await _has_resources(client),
+        name=told.name if told is not None else "",
+        release=told.version if told is not None else "",
+        capabilities=can.model_dump(mode="json", by_alias=True, exclude_none=True),
     )
 
 

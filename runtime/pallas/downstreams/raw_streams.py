@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import anyio
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -23,6 +23,7 @@ from mcp_types import (
 )
 
 from pallas.mcp_client.passing_streams import PassingReader, PassingStream
+from pallas.model.fault import leaves_of
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
@@ -33,6 +34,7 @@ SILENCE_SECONDS: Final = 3.0
 """How long a server may be silent after it was asked for its versions, before the handshake is tried."""
 # Requests without an answer that are remembered; the oldest is forgotten first.
 _MAX_OPEN: Final = 1_000
+_SILENT: Final = "the server does not answer it"
 
 type Read = Callable[[str, Any], UsableResult]
 """Returns the result of a method as the SDK can read it."""
@@ -128,7 +130,7 @@ class RawStreams:
         """Answer the question for versions in place of a server that is silent."""
         number, self.discovering = self.discovering, None
         self.methods.pop(number, None)
-        error = ErrorData(code=METHOD_NOT_FOUND, message="the server does not answer it")
+        error = ErrorData(code=METHOD_NOT_FOUND, message=_SILENT)
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
@@ -181,6 +183,11 @@ class _In(PassingReader):
             self._coming = coming
             return self._raw.no_answer()
         return self._raw.answered(await coming)
+
+
+def was_silent(error: BaseException) -> bool:
+    """Return whether a server was given up for ``SILENCE_SECONDS`` without an answer: it may be starting."""
+    return any(isinstance(each, MCPError) and each.message == _SILENT for each in leaves_of(error))
 
 
 def version_of(client: Client) -> str | None:

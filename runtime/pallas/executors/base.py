@@ -19,6 +19,7 @@ from pallas.model import (
     Usage,
 )
 from pallas.model.questions import Question
+from pallas.model.server_offer import StoredOffer
 from pallas.model.tool_rules import NO_TOOL_RULES, ToolRules
 from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 
@@ -265,6 +266,10 @@ class Executor(Protocol):
     def connections(self) -> tuple[ServerConnection, ...]:
         """The connections of its instances to its downstreams, as far as there are some."""
         return ()
+
+    def offers(self) -> Mapping[str, StoredOffer]:
+        """What its downstreams offered when they listed their tools last, by name; as far as it is known."""
+        return {}
 
     async def check_connection(self, server: str, seconds: float) -> None:
         """Ask a downstream, over a connection that is open, whether it answers within ``seconds``.

@@ -6,9 +6,10 @@ With all of them live it goes on from a step of a recording.
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from time import perf_counter
 from typing import Final, Self
 
@@ -31,12 +32,16 @@ from pallas.telemetry.trace_context import child_of
 from pallas.tools_lock.lock_file import read_lock
 from pallas.tools_lock.surface import Surface
 
+from .asked_servers import AskedServer, AskedServers
+from .changed_servers import changed_servers, offer_changes, unknown_offers
 from .fleet import Fleet
 
 SURFACE: Final = "replay"
 """The surface of a run that replays another one."""
 _LOOPBACK: Final = "127.0.0.1"
 _IN_MEMORY: Final = "memory"
+_MAX_CHANGES: Final = 5
+"""Changes of what servers offer that are named."""
 _PLAIN: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
@@ -45,7 +50,7 @@ class ReplayOutcome:
     """What became of a replay. ``recording`` is that of the replayed run, ``fault`` why it failed.
 
     ``difference`` is the first one to the recording, ``unused`` the first recorded step that was not needed;
-    with ``is_miss`` something was asked that is not in it.
+    with ``is_miss`` something was asked that is not in it, or a changed server could not be asked.
     """
 
     recording: Recording
@@ -67,9 +72,10 @@ class ReplayFleet:
     Its ledger is in memory, its port a free one of loopback, and it asks nobody for a token, as `pallas dev`.
     """
 
-    def __init__(self, fleet: Fleet, replay: Replay) -> None:
+    def __init__(self, fleet: Fleet, replay: Replay, asked: Mapping[str, AskedServer]) -> None:
         self._fleet = fleet
         self._replay = replay
+        self._asked = asked
 
     @property
     def hub(self) -> EventHub:
@@ -88,11 +94,21 @@ class ReplayFleet:
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, project: Project, plan: ReplayPlan) -> AsyncIterator[Self]:
-        """Start it with the agents of ``project``, and stop it when the block ends. Raises Fault."""
+    async def started(
+        cls, project: Project, plan: ReplayPlan, servers: AskedServers | None = None
+    ) -> AsyncIterator[Self]:
+        """Start it with the agents of ``project``, and stop it when the block ends. Raises Fault.
+
+        ``servers`` asks those that have changed since the recording, and remembers what they said.
+        """
         port = free_port()
         offered = await asyncio.to_thread(_offered, project)
         plan = replace(plan, agents_at=dict(_agents_at(project, port)), offered=offered)
+        changed = await asyncio.to_thread(changed_servers, project, plan)
+        asked = await (servers or AskedServers()).ask(project, changed) if changed else {}
+        plan = replace(
+            plan, asked={name: each.offer for name, each in asked.items() if each.offer is not None}
+        )
         replay = Replay(plan)
         fleet = Fleet(
             _replayed(project, plan, port), dev=True, record=False, database=_IN_MEMORY, faults=FaultPlan(())
@@ -100,7 +116,7 @@ class ReplayFleet:
         replay.install()
         try:
             await fleet.start()
-            yield cls(fleet, replay)
+            yield cls(fleet, replay, asked)
         finally:
             await fleet.stop()
             replay.uninstall()
@@ -129,8 +145,13 @@ class ReplayFleet:
         if faults is not None:
             self.inject(request.trace.trace_id, faults)
         outcome = await self.ask(request)
+        if unknown := "; ".join(unknown_offers(recorded, self._asked)):
+            return replace(outcome, fault=f"replay: {unknown}", is_miss=True)
         if session.miss is not None:
-            return replace(outcome, fault=session.miss.message, is_miss=True)
+            fault = session.miss.message
+            if changes := "; ".join(islice(offer_changes(recorded, self._asked), _MAX_CHANGES)):
+                fault = f"replay: {changes}; {fault.removeprefix('replay: ')}"
+            return replace(outcome, fault=fault, is_miss=True)
         compared = recorded, outcome.recording, self._replay.templates
         return replace(outcome, difference=first_replay_difference(*compared), unused=first_unused(*compared))
 

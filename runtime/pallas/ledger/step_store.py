@@ -2,8 +2,9 @@
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import batched
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, literal, select, update
@@ -23,6 +24,8 @@ HOUR: Final = 3600.0
 _GONE: Final = '"[a message that is not stored any more]"'
 _PLAIN: Final = b"\0"
 _PACKED: Final = b"\1"
+_AT_ONCE: Final = 500
+"""Most values of one condition."""
 _PACKED_FROM: Final = 512
 """Characters from which a text is compressed."""
 
@@ -52,6 +55,20 @@ class StepStore:
             return StepDetail(
                 stored.step, _request(connection, stored.fields), _text(row.response), stored.headers
             )
+
+        return await self._database.read(work)
+
+    async def shared(self, digests: Iterable[str]) -> Mapping[str, str]:
+        """The bodies of shared blobs by digest; of those that are stored."""
+        wanted = list(digests)
+
+        def work(connection: Connection) -> dict[str, str]:
+            found: dict[str, str] = {}
+            for some in batched(wanted, _AT_ONCE, strict=False):
+                place = (blobs.c.scope == "", blobs.c.digest.in_(some))
+                rows = connection.execute(select(blobs.c.digest, blobs.c.body).where(*place))
+                found |= {row.digest: _text(row.body) for row in rows}
+            return found
 
         return await self._database.read(work)
 

@@ -235,6 +235,8 @@ class RunVersion:
     files: str = ""
     instruction: str = ""
     tools: str = ""  # of the tools that its servers had when it was started
+    # Of the entry and the files of each of its servers, by name
+    servers: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,8 @@ class RunTexts:
     images_lost: int = 0  # those of the question for which there was no room
     version: RunVersion | None = None  # that answered
     params_lost: bool = False  # they were too large to be stored
+    # The digests of what its servers offered, by name, as in ``StoredOffer``
+    offers: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class EndedRun(NamedTuple):

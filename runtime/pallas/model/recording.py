@@ -6,6 +6,7 @@ from typing import Any
 
 from .ledger_records import RunStatus, RunVersion
 from .run_values import Image, Message
+from .server_offer import ServerOffer
 from .steps import StepDetail
 
 
@@ -40,6 +41,8 @@ class RecordedRun:
     params_lost: bool = False  # its parameters were too large to be recorded
     cost: int | None = None  # what its own steps cost, in nano-US-dollars; None if no price is known
     unpriced: int = 0  # how many answers of models no price is known of
+    # What each server offered, by the name of the server: a key of the recording's ``offers``
+    offers: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,14 @@ class Recording:
     """A run, first, and all that it led to, in the order in which they began.
 
     ``history`` is what was said before in the conversation of the first run, oldest first. ``missing`` has a
-    line for each part that could not be recorded.
+    line for each part that could not be recorded. ``offers`` are what MCP servers offered, by a name.
     """
 
     project: str
     runs: tuple[RecordedRun, ...]
     history: tuple[Message, ...] = ()
     missing: tuple[str, ...] = ()
+    offers: Mapping[str, ServerOffer] = field(default_factory=dict, hash=False)
 
     @property
     def first(self) -> RecordedRun:

@@ -65,6 +65,7 @@ class Step:
     parent: int = 0  # the number of the step that caused it; 0 for the run's own
     call_id: str = ""  # of a call, as in its ToolEvent
     span_id: str = ""  # of a call; another run with this ``parent_span`` belongs to it
+    tool_use_id: str = ""  # of a call that a model wanted: the id that the model gave it
     # What its answers cost, in nano-US-dollars; None if no price is known, or if there was no answer
     cost: int | None = None
     unpriced: int = 0  # how many of its answers no price is known of

@@ -23,7 +23,7 @@ class StepRequest:
     """A request of a replay, as steps have it: masked, long strings shortened. ``text`` is JSON.
 
     ``asker`` identifies the step that asks: it gets the same answer again. ``templates`` are those of the
-    agent's instructions that name the date.
+    agent's instructions that name the date. ``tool_use_id`` is the id that a model gave a call.
     """
 
     run_id: str
@@ -34,6 +34,7 @@ class StepRequest:
     text: str
     asker: Hashable
     templates: tuple[DatedTemplate, ...] = ()
+    tool_use_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class RecordedSteps:
     Digests of older forms are not used. What may differ is in ``loose_match``, and dates that a template put
     into instructions.
     A run of the replay is bound to the recorded run whose step answered it first, and takes the steps of that
-    run before those of others.
+    run before those of others. Of equal calls, that with the id which the model gave it comes first.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -145,6 +146,8 @@ class RecordedSteps:
         """The first step that is not used: of the run's own recorded run, else of one that is free."""
         bound, taken = self._bound.get(request.run_id), set(self._bound.values())
         unused = [each for each in steps if not each.is_used]
+        if request.tool_use_id:  # a recorded model gives calls the ids that they had
+            unused.sort(key=lambda each: each.detail.step.tool_use_id != request.tool_use_id)
         own = [each for each in unused if each.run.id == bound]
         free = [each for each in unused if each.run.id not in taken and each.run.agent == request.agent]
         return next(iter((*own, *free, *unused)), None)

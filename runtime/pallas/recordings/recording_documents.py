@@ -6,7 +6,7 @@ in ``as_in``, so a long run takes as much space as what it says. Pictures are fi
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 from pallas.bounds.images import kind_of
 from pallas.model import Image, Message, RecordedRun, Recording, Step, StepDetail
 from pallas.model.codec import Undecodable, decode, dumps, encode_sparse, loads, visible
+from pallas.model.server_offer import ServerOffer
 from pallas.safe_text import without_controls
 
 MAX_DEPTH: Final = 40
@@ -22,6 +23,8 @@ MAX_CHARACTERS: Final = 512 * 1024 * 1024
 """Most characters of the requests and responses of a recording that is read, each written out."""
 _HISTORY: Final = "history"
 _RUN: Final = "run"
+_OFFERS: Final = "offers/"
+"""Before the name of the document of what a server offered."""
 PICTURE: Final = "picture:"
 """Before the name of a picture's file, in place of its data."""
 _JSON: Final = "json:"
@@ -59,7 +62,7 @@ class _Writer:
     def __init__(self, recording: Recording) -> None:
         self._began = recording.first.started_at
         self._folders = {
-            run.id: f"{number}-{_plain(run.agent)}" for number, run in enumerate(recording.runs, 1)
+            run.id: f"{number}-{plain_name(run.agent)}" for number, run in enumerate(recording.runs, 1)
         }
         head: dict[str, Any] = {"project": recording.project, "runs": list(self._folders.values())}
         if recording.missing:
@@ -69,6 +72,10 @@ class _Writer:
             self.documents.parts[_HISTORY] = {"messages": list(map(self._message, recording.history))}
         for run in recording.runs:
             self._add(run)
+        for name, offer in recording.offers.items():
+            document = _fields(replace(offer, tools=()))
+            document["tools"] = [self._value(each) for each in offer.tools]
+            self.documents.parts[_OFFERS + name] = document
 
     def _add(self, run: RecordedRun) -> None:
         folder = self._folders[run.id]
@@ -169,7 +176,25 @@ class _Reader:
             tuple(self._run(folder) for folder in self._ids),
             tuple(self._history()),
             tuple(map(str, missing)),
+            dict(self._offers()),
         )
+
+    def _offers(self) -> Iterator[tuple[str, ServerOffer]]:
+        for path in sorted(each for each in self._documents.parts if each.startswith(_OFFERS)):
+            document = self._part(path)
+            tools = _list(document.get("tools"), path, "tools")
+            document["tools"] = [self._value(_mapping(each, path, "a tool")) for each in tools]
+            for each in document["tools"]:
+                if not isinstance(each.get("name"), str) or not isinstance(each.get("inputSchema"), dict):
+                    raise BadDocument(f"{path}.yaml: a tool lacks its name or inputSchema; record again")
+            offer = _decoded(ServerOffer, document, path)
+            self._spend(len(dumps(document)), path)
+            yield path.removeprefix(_OFFERS), offer
+
+    def _spend(self, characters: int, name: str) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise BadDocument(f"{name}.yaml: requests and responses have too many characters up to here")
 
     def _part(self, path: str) -> dict[str, Any]:
         found = self._documents.parts.get(path)
@@ -210,9 +235,7 @@ class _Reader:
         headers = _mapping(document.pop("headers", None) or {}, name, "headers")
         step = _decoded(Step, {**document, "run_id": run_id, "number": number}, name)
         sent, got = _text(request), _text(response)
-        self._left -= len(sent) + len(got)
-        if self._left < 0:
-            raise BadDocument(f"{name}.yaml: requests and responses have too many characters up to here")
+        self._spend(len(sent) + len(got), name)
         return StepDetail(step, sent, got, tuple((str(k), str(v)) for k, v in headers.items()))
 
     def _whole(
@@ -307,11 +330,11 @@ def _decoded[T](kind: type[T], document: Any, name: str) -> T:
 
 
 def _file_name(step: Step) -> str:
-    return f"{step.kind}-{_plain(step.name)}" if step.name and step.kind != "model" else step.kind
+    return f"{step.kind}-{plain_name(step.name)}" if step.name and step.kind != "model" else step.kind
 
 
-def _plain(name: str) -> str:
-    """A name of which a file name can be made."""
+def plain_name(name: str) -> str:
+    """A name of which a file name can be made, of 60 characters at most."""
     return "".join(each if each.isalnum() or each in "-_." else "-" for each in name)[:60]
 
 

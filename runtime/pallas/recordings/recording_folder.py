@@ -27,7 +27,12 @@ PICTURES: Final = "pictures"
 """The folder of the pictures."""
 RECORDINGS: Final = Path("recordings")
 """The folder of recordings that are given no place of their own."""
-_DATA: Final = frozenset({"question", "answer", "params", "request", "response", "messages"})
+# fmt: off
+_DATA: Final = frozenset({
+    "question", "answer", "params", "request", "response", "messages", "instructions", "capabilities",
+    "tools",
+})
+# fmt: on
 """What models and tools got and said: it is repeated, and stays as it is. Everything else is a name."""
 _ABOUT: Final = "# A run with all that it asked and got. `pallas replay` repeats it without a model.\n"
 

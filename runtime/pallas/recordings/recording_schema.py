@@ -6,6 +6,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from pallas.model import Message, RecordedRun, Step
+from pallas.model.server_offer import ServerOffer
 
 from .recording_folder import FORMAT, HEAD
 
@@ -47,7 +48,10 @@ def recording_schema() -> dict[str, Any]:
     run["properties"]["parent"]["description"] = "The folder of the run that asked for it"
     step = _object(Step, definitions, without=("run_id", "number"))
     step["properties"] |= _STEP
+    run["properties"]["offers"]["description"] = "The files of offers/ by server, without .yaml"
+    offer = _object(ServerOffer, definitions, without=())
     definitions |= {"Message": _object(Message, definitions, without=("native",)), "Run": run, "Step": step}
+    definitions["Offer"] = offer
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A recording of Pallas",
@@ -84,6 +88,7 @@ def recording_schema() -> dict[str, Any]:
         },
         "patternProperties": {
             f"{_IN_FOLDER}run\\.yaml$": {"$ref": "#/$defs/Run"},
+            "^offers/[^/]*\\.yaml$": {"$ref": "#/$defs/Offer"},
             f"{_IN_FOLDER}[0-9]{{3,9}}-[^/]*\\.yaml$": {"$ref": "#/$defs/Step"},
         },
         "required": [HEAD],

@@ -140,15 +140,13 @@ def _counterpart(
 ) -> StepDetail | None:
     kind = step.step.kind
     request = form_of(kind, step.request, templates)
-    return next(
-        (
-            each
-            for each in among
-            if (each.step.kind, each.step.name) == (kind, step.step.name)
-            and not any(differences(request, form_of(kind, each.request, templates), same))
-        ),
-        None,
+    equal = (
+        each
+        for each in sorted(among, key=lambda each: each.step.tool_use_id != step.step.tool_use_id)
+        if (each.step.kind, each.step.name) == (kind, step.step.name)
+        and not any(differences(request, form_of(kind, each.request, templates), same))
     )
+    return next(equal, None)
 
 
 def _unmatched(

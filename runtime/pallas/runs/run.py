@@ -4,7 +4,7 @@ import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter, time
@@ -48,6 +48,7 @@ from pallas.model import (
 from pallas.model.ids import mint_claim
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import OTHERS, REASON, handed_over
+from pallas.model.server_offer import StoredOffer
 from pallas.runs.chat_messages import MessageOverride
 from pallas.runs.partial_text import PartialText
 from pallas.runs.run_clock import RunClock
@@ -126,6 +127,8 @@ class ActiveRun:
     task: asyncio.Task[RunResult] | None = None
     executor: Executor | None = None  # what answers it, None until its turn comes
     version: RunVersion | None = None  # the version of its agent that is
+    # What its servers offered when it ended, by name
+    offers: Mapping[str, StoredOffer] = field(default_factory=dict)
     context: TraceContext | None = None  # its own span
     is_cut: bool = False  # cancelled for another reason than its caller's
     why: str = ""  # the reason of that, for the caller

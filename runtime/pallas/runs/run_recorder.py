@@ -7,7 +7,7 @@ events and steps of all runs. A fleet that is killed loses the last of these, ne
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -29,6 +29,7 @@ from pallas.model import (
 )
 from pallas.model.codec import dumps, encode_event
 from pallas.model.redaction import redact_text, redact_value
+from pallas.model.server_offer import StoredOffer
 from pallas.runs.run import ActiveRun
 from pallas.safe_text import one_line
 from pallas.telemetry.open_step import OpenStep
@@ -55,6 +56,8 @@ BATCH: Final = 200
 """Runs in one write."""
 MAX_PARAMS: Final = 256 * 1024
 """Characters of the parameters of a run that are kept."""
+MAX_OFFERS: Final = 1_000
+"""Offers of servers of which it is known that they are stored."""
 STORED_FOR: Final = 3600.0
 """Seconds after which a part that many conversations share is written again, so that it counts as used."""
 _EVENT: Final = 500
@@ -72,6 +75,7 @@ class _Ended(NamedTuple):
     events: tuple[Event, ...]
     steps: RunSteps | None
     texts: RunTexts | None = None
+    offers: Sequence[StoredOffer] = ()  # which the agent has too: they take no more space
 
     @property
     def size(self) -> int:
@@ -145,6 +149,8 @@ class RunRecorder:
         # Set when the next write shall not wait for more runs.
         self._hurry = asyncio.Event()
         self._closes = False
+        # When what servers offered was stored last, by digest.
+        self._offers: dict[str, float] = {}
 
     def record_end(
         self,
@@ -226,8 +232,9 @@ class RunRecorder:
             parts = [each.steps.unstored(since, seen) if each.steps is not None else [] for each in taken]
             steps = {each.run_id: each.steps.unwritten() for each in taken if each.steps is not None}
             states = [(step, step.value.state) for each in steps.values() for step in each]
+            offers = self._unstored_offers(taken, since)
             rows = [
-                _ended_run(each, steps.get(each.run_id, ()), new)
+                _ended_run(each, steps.get(each.run_id, ()), new, offers)
                 for each, new in zip(taken, parts, strict=True)
             ]
             try:
@@ -238,12 +245,24 @@ class RunRecorder:
             else:
                 for part in chain.from_iterable(parts):
                     part.stored_at = now
+                if len(self._offers) + len(offers) > MAX_OFFERS:
+                    self._offers.clear()
+                self._offers |= dict.fromkeys(offers, now)
                 for step, state in states:
                     step.written_as = state
             finally:
                 self._writing, self._settled = (), taken_until
                 async with self._wrote:
                     self._wrote.notify_all()
+
+    def _unstored_offers(self, taken: Sequence[_Ended], since: float) -> dict[str, str]:
+        """What servers offered to these runs and is to be stored, by digest."""
+        return {
+            offer.digest: offer.body
+            for each in taken
+            for offer in each.offers
+            if self._offers.get(offer.digest, 0.0) < since
+        }
 
 
 def _ended(
@@ -258,17 +277,23 @@ def _ended(
     # Masked now: at its end the caller's token is forgotten.
     params = _masked(request.params.over(request.defaults))
     texts = RunTexts(
-        "", params=params or {}, provider=request.provider, version=run.version, params_lost=params is None
+        "",
+        params=params or {},
+        provider=request.provider,
+        version=run.version,
+        params_lost=params is None,
+        offers={server: each.digest for server, each in run.offers.items()},
     )
+    offers = tuple(run.offers.values())
     asked = run.given.text if run.thread and run.given is not None else request.text
     question, said = redact_text(asked), redact_text(answer)
     if run.thread and run.before is not None:
         question = ""  # it was asked in another fleet, and here nobody knew its caller's token
     elif run.thread and outcome == "ok" and question == asked and said == answer:
-        return _Ended(run.id, None, tuple(run.events), steps, replace(texts, is_as_said=True))
+        return _Ended(run.id, None, tuple(run.events), steps, replace(texts, is_as_said=True), offers)
     texts = replace(texts, question=question, answer=said)
     if run.thread:
-        return _Ended(run.id, None, tuple(run.events), steps, texts)
+        return _Ended(run.id, None, tuple(run.events), steps, texts, offers)
     pictures = tuple(chain.from_iterable(each.pictures for each in steps.steps)) if steps is not None else ()
     whole = run.priced(usage)
     record = replace(
@@ -284,7 +309,7 @@ def _ended(
         partial=run.partial,
     )
     texts = replace(texts, images=request.images, pictures=pictures)
-    return _Ended(run.id, record, tuple(run.events), steps, texts)
+    return _Ended(run.id, record, tuple(run.events), steps, texts, offers)
 
 
 def _masked(params: Params) -> dict[str, Any] | None:
@@ -293,13 +318,17 @@ def _masked(params: Params) -> dict[str, Any] | None:
     return found if len(dumps(found)) <= MAX_PARAMS else None
 
 
-def _ended_run(ended: _Ended, steps: Sequence[OpenStep], new: Sequence[RequestPart]) -> EndedRun:
+def _ended_run(
+    ended: _Ended, steps: Sequence[OpenStep], new: Sequence[RequestPart], offers: Mapping[str, str]
+) -> EndedRun:
+    parts = [Blob(p.scope, p.digest, p.parent.digest if p.parent is not None else "", p.body) for p in new]
+    wanted = {each.digest for each in ended.offers}
     return EndedRun(
         ended.run_id,
         ended.record,
         [(number, encode_event(event)) for number, event in enumerate(ended.events, 1)],
         [stored(step) for step in steps],
-        [Blob(p.scope, p.digest, p.parent.digest if p.parent is not None else "", p.body) for p in new],
+        [*parts, *(Blob("", digest, "", body) for digest, body in offers.items() if digest in wanted)],
         ended.texts,
     )
 

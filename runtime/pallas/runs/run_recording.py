@@ -21,8 +21,10 @@ from pallas.model import (
     StepDetail,
     refusals,
 )
-from pallas.model.codec import Undecodable, dumps, loads
+from pallas.model.codec import Undecodable, decode, dumps, loads
 from pallas.model.long_strings import LEFT_OUT
+from pallas.model.server_offer import ServerOffer
+from pallas.recordings.recording_documents import plain_name
 
 from .kernel import Kernel
 from .masked_history import MaskedTexts, clean, masked_history
@@ -81,13 +83,51 @@ class _Gathering:
         self._left = MAX_CHARACTERS
         self._missing: list[str] = []
         self._history: Sequence[Message] | None = None
+        self._digests: dict[str, Mapping[str, str]] = {}  # of what the servers of a run offered
 
     async def recording(self, run: RunRecord) -> Recording:
         """The run with all that it led to."""
         found = [await self._recorded(run)]
         for above in found:  # grows while runs are found
             found += await self._asked_by(above, MAX_RUNS - len(found))
-        return Recording(self._project.name, tuple(found), tuple(self._history or ()), tuple(self._missing))
+        offers = await self._offered(found)
+        runs = tuple(replace(each, offers=_known(each.offers, offers)) for each in found)
+        return Recording(
+            self._project.name,
+            runs,
+            tuple(self._history or ()),
+            tuple(self._missing),
+            {name: offers[name] for name in sorted({each for run in runs for each in run.offers.values()})},
+        )
+
+    async def _offered(self, found: Sequence[RecordedRun]) -> Mapping[str, ServerOffer]:
+        """What the servers of these runs offered, by its name in the recording. Notes what is not there."""
+        digests = {digest for run in found for digest in self._digests.get(run.id, {}).values()}
+        bodies = await self._ledger.steps.shared(sorted(digests))
+        offers: dict[str, ServerOffer] = {}
+        for run in found:
+            for server, digest in self._digests.get(run.id, {}).items():
+                name = offer_name(server, digest)
+                if name in offers:
+                    continue
+                try:
+                    offers[name] = decode(ServerOffer, loads(bodies[digest]))
+                except (KeyError, Undecodable):
+                    self._missing.append(f"run {run.id} of {run.agent}: what the server {server} offered")
+                    continue
+                self._spend(len(bodies[digest]))
+                for each in offers[name].missing:
+                    self._missing.append(f"what the server {server} offered: {each}")
+        return offers
+
+    def _spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise Fault(
+                FaultType.CONFIG,
+                f"the requests and responses of the run have more than {MAX_CHARACTERS // 2**20} million "
+                "characters: it cannot be recorded",
+            )
 
     async def _asked_by(self, above: RecordedRun, most: int) -> list[RecordedRun]:
         steps = {detail.step.span_id: detail.step.number for detail in above.steps if detail.step.span_id}
@@ -162,7 +202,13 @@ class _Gathering:
             params_lost,
             run.cost,
             run.unpriced,
+            self._offers_of(run, texts),
         )
+
+    def _offers_of(self, run: RunRecord, texts: RunTexts | None) -> Mapping[str, str]:
+        """The names of what its servers offered."""
+        self._digests[run.id] = offers = texts.offers if texts is not None else {}
+        return {server: offer_name(server, digest) for server, digest in offers.items()}
 
     async def _steps(self, run: RunRecord) -> list[StepDetail]:
         """The steps of a run with their texts, whose JSON is in its shortest form."""
@@ -171,13 +217,7 @@ class _Gathering:
             detail = await self._kernel.step_reader.get(run.id, step.number)
             if detail is None:
                 continue
-            self._left -= len(detail.request) + len(detail.response)
-            if self._left < 0:
-                raise Fault(
-                    FaultType.CONFIG,
-                    f"the requests and responses of the run have more than {MAX_CHARACTERS // 2**20} million "
-                    "characters: it cannot be recorded",
-                )
+            self._spend(len(detail.request) + len(detail.response))
             plain = replace(detail, request=_shortest(detail.request), response=_shortest(detail.response))
             found.append(plain)
         if not found and run.steps:
@@ -229,6 +269,15 @@ class _Gathering:
                 f"run {run.id} of {run.agent}: pictures in the result of step {detail.step.number}"
             )
         return replace(detail, response=response)
+
+
+def offer_name(server: str, digest: str) -> str:
+    """The name of what a server offered, which a file name can be made of."""
+    return f"{plain_name(server)}-{digest[:16]}"
+
+
+def _known(names: Mapping[str, str], offers: Mapping[str, ServerOffer]) -> dict[str, str]:
+    return {server: name for server, name in names.items() if name in offers}
 
 
 def _first_asked(steps: Sequence[StepDetail]) -> Iterator[str]:

@@ -119,7 +119,10 @@ class ConversationTurns:
         try:
             if writer is not None and run.fork is not None and run.before is None:
                 await writer.say_first(run.fork)
-            result = await self._answer(agent, executor, run, request, conversation, writer)
+            try:
+                result = await self._answer(agent, executor, run, request, conversation, writer)
+            finally:
+                run.offers = executor.offers()
         except BaseException as error:
             question = self._keep_partial(run, request, conversation, error)
             if writer is not None:

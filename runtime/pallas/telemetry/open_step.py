@@ -397,6 +397,7 @@ def _masked_again(step: Step) -> Step:
     return replace(
         step,
         name=redact_text(step.name),
+        tool_use_id=redact_text(step.tool_use_id),
         url=redact_url(step.url),
         fault=redact_text(step.fault, cut=True),
         attempts=attempts,

@@ -27,6 +27,8 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_RUNS: Final = 500
 MAX_STEPS: Final = 500
 """Most steps of one run that are recorded; the oldest are dropped."""
+MAX_USE_ID: Final = 200
+"""Most characters of the id of a call that a model gave it."""
 MAX_UNSETTLED: Final = 64
 """Most steps whose texts are not cleaned yet."""
 MAX_UNSETTLED_BYTES: Final = 256 * 1024
@@ -71,6 +73,7 @@ class RunSteps:
         parent: int = 0,
         call_id: str = "",
         span_id: str = "",
+        tool_use_id: str = "",
         request: RequestParts | None = None,
     ) -> OpenStep:
         """Record that a step begins."""
@@ -86,6 +89,7 @@ class RunSteps:
             parent=parent,
             call_id=call_id,
             span_id=span_id,
+            tool_use_id=one_line(redact_text(tool_use_id), MAX_USE_ID),
         )
         step = OpenStep(self, value, request)
         if not self.is_dropped:
@@ -282,7 +286,13 @@ def model_step(provider: str, model: str = "") -> Iterator[OpenStep | None]:
 
 
 def begin_call_step(
-    kind: StepKind, name: str, arguments: Mapping[str, Any] | None, *, call_id: str = "", span_id: str = ""
+    kind: StepKind,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    call_id: str = "",
+    span_id: str = "",
+    tool_use_id: str = "",
 ) -> OpenStep | None:
     """Begin a step of the current run that is no model's. What this context does next belongs to it.
 
@@ -300,6 +310,7 @@ def begin_call_step(
         parent=asked if asked_by == run.run_id and asked > enclosing else enclosing,
         call_id=call_id,
         span_id=span_id,
+        tool_use_id=tool_use_id,
         request=run.steps.split_call(name, arguments or {}),
     )
     number = step.number
@@ -330,6 +341,12 @@ def enclosing_call(steps: RunSteps) -> int:
     if run_id != steps.run_id:
         return 0
     return next((number for number in reversed(numbers) if number in steps.open_calls), 0)
+
+
+def enclosing_step(steps: RunSteps) -> OpenStep | None:
+    """The innermost open call of that run that this code works for; None without one."""
+    number = enclosing_call(steps)
+    return next((each for each in reversed(steps.steps) if each.number == number), None)
 
 
 @contextmanager

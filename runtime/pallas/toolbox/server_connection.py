@@ -157,6 +157,7 @@ class _Seen:
     def stderr(self) -> TextIO:
         """Return a file for the program's stderr."""
         # A real file, since the program writes to its descriptor.
+        self.close()  # that of a program which ended because it was asked for another version
         file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._errors = cast(TextIO, file)
         return self._errors

@@ -438,7 +438,11 @@ class Downstreams:
         if self._listed is not None:
             self._listed.note(server, each_name_once(offer))
         # The lock sees all of several tools of one name: the server chooses which of them is meant.
-        return each_name_once(await self._screen.offer(server, offer))
+        passed = each_name_once(await self._screen.offer(server, offer))
+        if self._listed is not None:
+            text = await self._screen.instructions(server, passed.instructions)
+            await self._listed.keep(server, passed, text)
+        return passed
 
     def _asked(self, server: str | None) -> list[str]:
         """The servers that a question for all or one of them is about."""

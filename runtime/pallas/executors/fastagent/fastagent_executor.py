@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from pallas.executors.replay.replay import current_replay
 from pallas.model import ANONYMOUS, Fault, FaultType, Notice, ServerChange, ServerConnection
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
+from pallas.model.server_offer import StoredOffer
 from pallas.safe_text import one_line, sanitize
 from pallas.tools_lock.project_servers import gate_for
 from pallas.tools_lock.tool_gate import ToolGate
@@ -91,7 +92,7 @@ class FastAgentExecutor(Executor):
         self._listing: set[asyncio.Task[None]] = set()
         self._tell_failed: Callable[[str], None] | None = None
         self._notices = ServerNotices(config.name)
-        self._listed = ListedServers(config.name)
+        self._listed = ListedServers(config.name, self._forwarding)
         self._states = ServerStates(
             lambda: [each.servers for each in self._instances.values()], self._listed, self._forwarding
         )
@@ -116,6 +117,10 @@ class FastAgentExecutor(Executor):
     def connections(self) -> tuple[ServerConnection, ...]:
         """The connections of its instances to its servers."""
         return self._states.all(self._unconfigured)
+
+    def offers(self) -> Mapping[str, StoredOffer]:
+        """What its servers offer, without those that get the caller's bearer."""
+        return self._listed.offers
 
     async def check_connection(self, server: str, seconds: float) -> None:
         """Ask a server, over a connection that is open, whether it answers."""

@@ -1,14 +1,18 @@
 """What the servers of one agent list, and what of it cannot be used: told once for each change."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pallas.downstreams.offer import Offer
 from pallas.downstreams.result_fit import LeftOut
 from pallas.model.server_connection import MAX_NAMED, named
+from pallas.model.server_offer import StoredOffer
 from pallas.safe_text import one_line
+
+from ..server_offers import offer_value, stored_offer
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +34,32 @@ class Listed:
 
 
 class ListedServers:
-    """What the servers of the agent list, by all of its instances: the last list counts."""
+    """What the servers of the agent list, by all of its instances: the last list counts.
 
-    def __init__(self, agent: str) -> None:
+    ``forwarded`` says whether a server gets the caller's bearer. It may list other things to each caller, so
+    its offer is not kept.
+    """
+
+    def __init__(self, agent: str, forwarded: Callable[[str], bool]) -> None:
         self._agent = agent
+        self._forwarded = forwarded
+        self._offers: dict[str, StoredOffer] = {}
         self._servers: dict[str, Listed] = {}
         self._told: dict[str, frozenset[str]] = {}
 
     def __getitem__(self, server: str) -> Listed:
         return self._servers.get(server) or Listed()
+
+    @property
+    def offers(self) -> Mapping[str, StoredOffer]:
+        """What agents could use of each server when it listed its tools last."""
+        return self._offers
+
+    async def keep(self, server: str, offer: Offer, instructions: str | None) -> None:
+        """Keep an offer, as the agent can use it, for the runs that follow."""
+        if not self._forwarded(server):
+            stored = await asyncio.to_thread(_stored, server, offer, instructions or "")
+            self._offers = {**self._offers, server: stored}
 
     def note(self, server: str, offer: Offer) -> None:
         """Take what a server lists now; log what is new in what cannot be used."""
@@ -59,6 +80,10 @@ class ListedServers:
         name = one_line(server, 80)
         extra = {"agent": self._agent, "downstream": name}
         log.warning("%s: server %s %s", self._agent, name, one_line(text, 1_000), extra=extra)
+
+
+def _stored(server: str, offer: Offer, instructions: str) -> StoredOffer:
+    return stored_offer(offer_value(server, offer, instructions))
 
 
 def _problem(offer: Offer) -> str:

@@ -24,7 +24,7 @@ from pallas.model.dated_template import names_the_date
 from pallas.model.redaction import redact_text
 from pallas.model.steps import OWN_CODE
 from pallas.safe_text import one_line
-from pallas.telemetry.step_record import enclosing_call
+from pallas.telemetry.step_record import enclosing_step
 from pallas.telemetry.trace_context import current_run
 
 _NO_KEY: Final = "none"
@@ -111,11 +111,10 @@ def _recorded_call() -> tuple[Replay, str, str] | None:
     replay, run = current_replay(), current_run()
     if replay is None or replay.plan.is_live(OWN_CODE) or run is None or run.steps is None:
         return None
-    number = enclosing_call(run.steps)
-    step = next((each.value for each in reversed(run.steps.steps) if each.number == number), None)
-    if step is None or step.kind != "tool":
+    step = enclosing_step(run.steps)
+    if step is None or step.value.kind != "tool":
         return None
-    server, _, tool = step.name.partition("__")
+    server, _, tool = step.value.name.partition("__")
     return replay, server, tool
 
 

@@ -86,6 +86,7 @@ class RunProgress:
             arguments,
             call_id=call_id,
             span_id=span,
+            tool_use_id=tool_use_id or "",
         )
         if step is not None:
             self._call_steps[call_id] = step
@@ -137,7 +138,8 @@ class RunProgress:
         self, tool_name: str, server_name: str, tool_use_id: str | None, error: str | None = None
     ) -> None:
         """Report a call that was not allowed as started and failed."""
-        await self.on_tool_complete(await self.on_tool_start(tool_name, server_name, None), False, None, None)
+        call_id = await self.on_tool_start(tool_name, server_name, None, tool_use_id)
+        await self.on_tool_complete(call_id, False, None, None)
 
     async def get_tool_call_id_for_tool_use(self, tool_use_id: str) -> str | None:
         """Return None: our ids are never derived from the model's."""

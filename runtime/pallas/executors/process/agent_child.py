@@ -47,6 +47,7 @@ from .agent_messages import (
     JournalQuestion,
     PeerList,
     RunEventMessage,
+    ServerOffered,
     StepUpdate,
     TurnAnswer,
     TurnMessages,
@@ -83,6 +84,7 @@ class AgentChild(ChildLoop):
         self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._peers = PeersThroughFleet(self.questions)
         self._state = ExecutorState(0, ())
+        self._offers: dict[str, str] = {}  # the digests of those that the fleet knows, by server
         self._lag_limit_when_started = 0.0
 
     def _on_message(self, message: Any) -> None:
@@ -160,6 +162,7 @@ class AgentChild(ChildLoop):
         except Exception as error:
             self.send(self._failure(command.call, error))
         else:
+            self._report_offers()
             sources = self._sources if command.name == "load" else None
             self.send(CommandDone(command.call, executor.info, sources.read if sources is not None else {}))
 
@@ -201,6 +204,7 @@ class AgentChild(ChildLoop):
         call, lease = request.call, request.turn.lease
         thread = self._threads.begin(call, lease, request.keep, history)
         result = await self._ask(request, thread)
+        self._report_offers()
         for part in tuple(message_parts(result.messages, complete=True)):  # before any of it is sent
             self.send(TurnMessages(call, part))
             await self._channel.room()
@@ -280,9 +284,17 @@ class AgentChild(ChildLoop):
         if self._executor is not None:
             await self._executor.close(timeout_s)
 
+    def _report_offers(self) -> None:
+        """Send the fleet what servers offer, if that is new: before the answer to a turn that used it."""
+        for server, offer in self._executor.offers().items() if self._executor is not None else ():
+            if self._offers.get(server) != offer.digest:
+                self._offers[server] = offer.digest
+                self.send(ServerOffered(server, offer.body))
+
     def _report(self) -> None:
         if self._executor is None:
             return
+        self._report_offers()
         executor = self._executor
         state = ExecutorState(
             executor.waiting, executor.problems(), executor.lock_changes(), executor.connections()

@@ -14,6 +14,7 @@ from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
 from pallas.model.redaction import redact_text
+from pallas.model.server_offer import StoredOffer
 from pallas.telemetry.log import replay
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import RunSteps, enclosing_call
@@ -23,6 +24,7 @@ from pallas.telemetry.wire_record import OpenExchange, RunWire, clean_again
 from ..base import Emit, People, TurnJournal
 from ..ipc.child_process import InterpreterProcess
 from ..ipc.people_questions import PeopleQuestion, ask_people
+from ..server_offers import masked_offer
 from .agent_messages import (
     FROM_AGENT,
     AgentBroken,
@@ -39,6 +41,7 @@ from .agent_messages import (
     LimitSettled,
     PeerQuestion,
     RunEventMessage,
+    ServerOffered,
     StepUpdate,
     TurnAnswer,
     TurnMessages,
@@ -99,6 +102,8 @@ class AgentConnection(ChildConnection[AgentCall]):
     ) -> None:
         super().__init__(name, process, FROM_AGENT)
         self.state = ExecutorState(0, ())
+        self.offers: dict[str, StoredOffer] = {}
+        """What its downstreams offer, by name."""
         self.is_started = False
         """From then on callers see its end and the Fault names the agent; before that only its owner does."""
         self._on_facts = on_facts
@@ -209,6 +214,9 @@ class AgentConnection(ChildConnection[AgentCall]):
                 self._fail(message)
             case ExecutorState():
                 self.state = message
+            case ServerOffered():
+                # The process knows the secrets of its agent only.
+                self.offers[message.server] = masked_offer(message.offer)
             case PeerQuestion():
                 call = self._find(message.call)
                 self._peers.answer(message, call.asker if call is not None else None)

@@ -238,6 +238,14 @@ class ExecutorState:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerOffered:
+    """What a downstream offers from now on, as JSON text of a ``ServerOffer``."""
+
+    server: str
+    offer: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentBroken:
     """The agent cannot answer any more, without the end of its process."""
 
@@ -311,6 +319,7 @@ FROM_AGENT: Final = (
     ExchangeUpdate,
     StepUpdate,
     ExecutorState,
+    ServerOffered,
     AgentBroken,
     AgentNoticed,
     PeerQuestion,

@@ -18,6 +18,7 @@ from pallas.model import Fault, FaultType, Notice, ServerChange, ServerConnectio
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.fingerprint import salt
 from pallas.model.redaction import redact_text
+from pallas.model.server_offer import StoredOffer
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
 
@@ -95,6 +96,10 @@ class ProcessExecutor(Executor):
     def connections(self) -> tuple[ServerConnection, ...]:
         """The connections to its downstreams, as far as the process reported them."""
         return self._connection.state.connections if self._connection is not None else ()
+
+    def offers(self) -> Mapping[str, StoredOffer]:
+        """What its downstreams offer, as far as the process reported it."""
+        return dict(self._connection.offers) if self._connection is not None else {}
 
     async def check_connection(self, server: str, seconds: float) -> None:
         """Have the process ask a downstream; never raises."""

@@ -1,6 +1,7 @@
-"""MCP servers in memory, with the tools and instructions that models saw in a recording.
+"""MCP servers in memory, which offer what the recorded ones did.
 
-What ``tools.lock`` has of a server comes before that: it is what the server offers now.
+That is what the recording says that they offered, else the tools and instructions that models saw. What
+``tools.lock`` has of a server comes before both: agents get nothing else.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from mcp_types import CallToolResult, ListToolsResult, Tool
 
 from pallas.recordings.loose_match import is_stored, stand_in
 from pallas.safe_text import one_line
+from pallas.telemetry.trace_context import current_agent
 
 from .replay import Replay
 
@@ -61,8 +63,11 @@ async def recorded_server(replay: Replay, name: str) -> AsyncIterator[Any]:
 def _server(replay: Replay, name: str) -> Server[Any]:
     label = one_line(name, 80).replace("/", "-")  # as steps name it
     tools, instructions = list(_tools(replay, name)), replay.tools.instructions(name)
-    if (offered := replay.plan.offered.get(name)) is not None:
-        instructions = offered.instructions
+    locked, offer = replay.plan.offered.get(name), replay.plan.offer(name, current_agent())
+    if locked is not None:
+        instructions = locked.instructions
+    elif offer is not None:
+        tools, instructions = list(map(Tool.model_validate, offer.tools)), offer.instructions
 
     async def list_tools(context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=tools)
@@ -73,7 +78,8 @@ def _server(replay: Replay, name: str) -> Server[Any]:
         return CallToolResult.model_validate({**result, "content": content})
 
     return Server(
-        name,
+        offer.name if offer is not None else name,
+        version=offer.version if offer is not None else "",
         instructions=instructions or None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

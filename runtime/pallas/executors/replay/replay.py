@@ -13,11 +13,12 @@ import msgspec
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.model import Fault, FaultType, Recording, StepDetail
 from pallas.model.dated_template import DatedTemplate
+from pallas.model.server_offer import ServerOffer
 from pallas.recordings.event_stream import events_of
 from pallas.recordings.first_difference import loaded
 from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
 from pallas.recordings.recorded_tools import RecordedTools
-from pallas.telemetry.step_record import current_step, enclosing_call
+from pallas.telemetry.step_record import current_step, enclosing_step
 from pallas.telemetry.trace_context import current_run
 from pallas.tools_lock.surface import Surface
 
@@ -36,8 +37,8 @@ class ReplayPlan:
     With ``live_models`` models, workers and remote agents are asked for real, with ``live_tools`` all MCP
     servers and the agents' own functions, else those in ``live_servers``; functions are ``local`` there.
     ``agents_at`` are the servers that are agents of the replay's own fleet, with their URLs there.
-    ``offered`` is what servers list by ``tools.lock``, which replaces what models saw of them. ``is_timed``:
-    answers take as long as they did.
+    ``offered`` is what servers list by ``tools.lock``; ``asked`` is what changed servers said that they offer
+    now. Both replace what was recorded of them. ``is_timed``: answers take as long as they did.
     """
 
     recording: Recording = field(repr=False)
@@ -46,11 +47,20 @@ class ReplayPlan:
     live_servers: frozenset[str] = frozenset()
     agents_at: Mapping[str, str] = field(default_factory=dict)
     offered: Mapping[str, Surface] = field(default_factory=dict, repr=False)
+    asked: Mapping[str, ServerOffer] = field(default_factory=dict, repr=False)
     is_timed: bool = False
 
     def is_live(self, server: str) -> bool:
         """Whether this MCP server is connected for real."""
         return self.live_tools or server in self.live_servers or server in self.agents_at
+
+    def offer(self, server: str, agent: str) -> ServerOffer | None:
+        """What a server offers an agent: now, else in the first run of it that says so, else of another."""
+        if (asked := self.asked.get(server)) is not None:
+            return asked
+        runs = sorted(self.recording.runs, key=lambda run: run.agent != agent)
+        names = (run.offers.get(server, "") for run in runs)
+        return next((found for each in names if (found := self.recording.offers.get(each))), None)
 
     def of_agent(self, agent: str) -> "ReplayPlan":
         """The plan with the runs of one agent only, for its own process."""
@@ -153,10 +163,18 @@ class Replay:
             raise Fault(FaultType.CONFIG, f"replay: a call of {server}/{tool} belongs to no run")
         name = f"{server}__{tool}"
         parts = run.steps.split_call(name, arguments)
-        asker = (run.run_id, enclosing_call(run.steps))
-        found = self._found(
-            StepRequest(run.run_id, run.agent, "tool", name, parts.digest, parts.text(), asker)
+        call = enclosing_step(run.steps)
+        asked = StepRequest(
+            run.run_id,
+            run.agent,
+            "tool",
+            name,
+            parts.digest,
+            parts.text(),
+            (run.run_id, call.number if call is not None else 0),
+            tool_use_id=call.outline.tool_use_id if call is not None else "",
         )
+        found = self._found(asked)
         if self.plan.is_timed:
             await asyncio.sleep(found.step.seconds or 0.0)
         result = loaded(found.response)

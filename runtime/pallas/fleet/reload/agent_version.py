@@ -9,6 +9,7 @@ from pallas.executors import Executor
 from pallas.model import Change, RunVersion
 
 from .agent_digest import AgentDigest, digest_of, instruction_digest, tools_digest
+from .server_digest import server_digest
 from .source_files import SourceFiles
 from .version_diff import bounded, changes, file_changes
 
@@ -43,7 +44,9 @@ class AgentVersion:
         self.sources = self.sources.with_more({*self.files, *also}, since)
         face = self.face = digest_of(self.executor.info, self.project, self.config)
         files = self.sources.digest_of(self.files, self.project.root)
-        self._made_of = RunVersion(0, files, instruction_digest(face), tools_digest(face))
+        servers = {name: server_digest(self.project, name) for name in self.executor.info.servers}
+        known = {name: digest for name, digest in servers.items() if digest}
+        self._made_of = RunVersion(0, files, instruction_digest(face), tools_digest(face), known)
 
     def is_as_before(self, other: "AgentVersion") -> bool:
         """Whether both are known to be made of the same, byte for byte."""

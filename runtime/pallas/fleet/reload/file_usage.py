@@ -15,6 +15,7 @@ from pallas.config.organism import ORGANISM_FILE
 
 from .affected_agents import AgentFacts
 from .import_scan import command_files, module_paths, sources
+from .server_digest import server_files
 
 # Files of which more than their name is looked at when a folder is a link.
 _MAX_LINKS: Final = 1_000
@@ -100,7 +101,7 @@ def _complete(known: AgentFacts) -> AgentFacts:
     if (known.failed or known.owed) and own:  # the next version may use more than the one that answers
         files |= sources(own, [root])
     names = known.project.downstreams if known.servers is None else known.servers
-    return replace(known, files=files, scripts={name: _scripts(known.project, name) for name in names})
+    return replace(known, files=files, scripts={name: server_files(known.project, name) for name in names})
 
 
 def _own(root: Path, config: AgentConfig) -> frozenset[Path]:
@@ -111,17 +112,6 @@ def _own(root: Path, config: AgentConfig) -> frozenset[Path]:
         named = (module, *([payload] if (payload := payload_module(config)) else []))
         return frozenset(path for each in named for path in module_paths(root, each))
     return frozenset(read_cards(root, config.card).files if config.card is not None else ())
-
-
-def _scripts(project: Project, server: str) -> frozenset[Path]:
-    downstream = project.downstreams.get(server)
-    if downstream is None or downstream.transport != "stdio":
-        return frozenset()
-    mcp = project.settings.get("mcp")
-    entry = (mcp.get("servers") or {}).get(server) if isinstance(mcp, Mapping) else None
-    cwd = entry.get("cwd") if isinstance(entry, Mapping) else None
-    folder = project.root / cwd if isinstance(cwd, str) else project.root
-    return command_files(downstream.command, folder, project.root)
 
 
 def _links(files: Iterable[Path]) -> dict[Path, frozenset[Path]]:

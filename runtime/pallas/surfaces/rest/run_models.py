@@ -109,6 +109,7 @@ class StepModel(CostModel):
     fault: str | None
     callId: str | None
     spanId: str | None
+    toolUseId: str | None
 
 
 class StepDetailModel(StepModel):

@@ -121,6 +121,7 @@ def _fields(step: Step) -> dict[str, Any]:
         "fault": step.fault or None,
         "callId": step.call_id or None,
         "spanId": step.span_id or None,
+        "toolUseId": step.tool_use_id or None,
     }
 
 
