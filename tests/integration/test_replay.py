@@ -208,6 +208,11 @@ async def test_a_renamed_tool_of_a_live_server_is_a_miss(tmp_path: Path) -> None
     outcome = await replayed(root, recording, live_servers=frozenset({"shelf"}))
     assert outcome.is_miss
     assert re.search(r'tools\[\d\].function.name is "shelf__seek", .* it was "shelf__find"', outcome.fault)
+    # One that answers from the recording is asked what it offers, since its file has changed.
+    outcome = await replayed(root, recording)
+    assert outcome.is_miss
+    assert "shelf offers no shelf__find any more: it is shelf__seek now" in outcome.fault
+    edit(root / "shelf.py", "def seek(", "def find(")
     assert_same(await replayed(root, recording))
 
 
