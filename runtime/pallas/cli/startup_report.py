@@ -1,7 +1,5 @@
 """Lines on stdout and stderr for a person who started a fleet without a workbench."""
 
-import os
-from contextlib import suppress
 from typing import Final
 
 from pallas.fleet.reload.reload_report import more_mistakes, report_line
@@ -16,6 +14,7 @@ from pallas.model import (
     Notice,
     Reloaded,
 )
+from pallas.telemetry.log.unread_output import STDERR, STDOUT
 
 _TOLD: Final = (FleetState.RUNNING, FleetState.DRAINING, FleetState.STOPPED)
 
@@ -25,7 +24,8 @@ class Narrator:
 
     With ``logged`` stderr belongs to the log, and nothing is repeated.
 
-    If a line cannot be written (a closed terminal or pipe, a full disk) it is lost, and the fleet goes on.
+    If a line cannot be written (a closed terminal or pipe, one that is not read, a full disk) it is lost, and
+    the fleet goes on.
 
     Worker processes leave to their parent to say that the fleet runs and ends. The first one says everything
     else; from the others, which have the same files, only what goes wrong is shown. ``worker`` is the number
@@ -42,11 +42,11 @@ class Narrator:
     def say(self, text: str) -> None:
         """Write a line to stdout."""
         if self._worker < 2:
-            _write(1, f"[{self._project}] {text}")
+            STDOUT.write(_line(f"[{self._project}] {text}"))
 
     def warn(self, text: str, *, bare: bool = False) -> None:
         """Write a line to stderr; ``bare`` as it is."""
-        _write(2, text if bare else f"[{self._project}] {text}")
+        STDERR.write(_line(text if bare else f"[{self._project}] {text}"))
 
     def hear(self, event: Event) -> None:
         """Report what matters of an event."""
@@ -95,7 +95,5 @@ class Narrator:
         self._broken.discard(event.agent)
 
 
-def _write(descriptor: int, line: str) -> None:
-    # Not through Python's own streams: those keep what could not be written, and fail again at the end.
-    with suppress(OSError):
-        os.write(descriptor, line.encode("utf-8", "replace") + b"\n")
+def _line(text: str) -> bytes:
+    return text.encode("utf-8", "replace") + b"\n"
