@@ -27,13 +27,14 @@ class Narrator:
     If a line cannot be written (a closed terminal or pipe, one that is not read, a full disk) it is lost, and
     the fleet goes on.
 
-    Worker processes leave to their parent to say that the fleet runs and ends. The first one says everything
-    else; from the others, which have the same files, only what goes wrong is shown. ``worker`` is the number
-    of this one, 0 without any.
+    Worker processes leave to their parent to say that the fleet runs and ends. Each says what becomes of its
+    runs, and the first one everything else; from the others, which have the same files, only what goes wrong
+    is shown. ``worker`` is the number of this one, 0 without any.
     """
 
     def __init__(self, project: str, *, logged: bool = False, worker: int = 0) -> None:
-        self._project = f"{project} worker {worker}" if worker > 1 else project
+        self._process = f"{project} worker {worker}"
+        self._project = self._process if worker > 1 else project
         self._logged = logged
         self._worker = worker
         self._is_started = worker < 2  # Before that, others report what the first one has reported.
@@ -69,6 +70,8 @@ class Narrator:
                 state is FleetState.RUNNING or not detail
             ):
                 self._is_started = self._is_started or state is FleetState.RUNNING
+            case FleetChanged(state=FleetState.DRAINING, detail=detail) if self._worker:
+                STDOUT.write(_line(f"[{self._process}] draining: {detail}"))
             case FleetChanged(state=state) if state in _TOLD:
                 self.say(f"{state.value}: {event.detail}" if event.detail else state.value)
             case _:
