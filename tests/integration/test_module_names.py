@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -272,6 +273,56 @@ async def test_they_do_so_after_an_edit(folders: Fleet, agent: str) -> None:
             assert f"of {each}, late of {each}" in await ask(caller, "hi")
             if each == agent:
                 assert (await ask(caller, "hi")).startswith("more of")
+
+
+BY_TEXT = """
+import importlib
+import logging.config
+import pkgutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pydantic import ImportString, TypeAdapter
+from uvicorn.importer import import_from_string
+
+
+def configured(name):
+    handler = {"class": "%s.Handler" % name}
+    loggers = {"by_text": {"handlers": [name]}}
+    logging.config.dictConfig(
+        {"version": 1, "disable_existing_loggers": False, "handlers": {name: handler}, "loggers": loggers}
+    )
+    return logging.getLogger("by_text").handlers[0].word
+
+
+WAYS = (
+    lambda name: importlib.import_module(name).WORD,
+    configured,
+    lambda name: pkgutil.resolve_name("%s:WORD" % name),
+    lambda name: import_from_string("%s:WORD" % name),
+    lambda name: TypeAdapter(ImportString).validate_python("%s.WORD" % name),
+)
+
+
+async def answer(request):
+    words = [way("text_helper") for way in WAYS]
+    return ",".join(words + [way("text_late%d" % number) for number, way in enumerate(WAYS)])
+"""
+
+
+async def test_libraries_find_by_its_name_the_module_of_the_agent_that_asks(tmp_path: Path) -> None:
+    text = "import logging\n\nWORD = {0!r}\n\nclass Handler(logging.NullHandler):\n    word = WORD\n"
+    names = ["text_helper", *(f"text_late{number}" for number in range(5))]
+    files = {f"{agent}/{name}.py": text.format(agent) for agent in ("one", "two") for name in names}
+    files |= {f"{agent}/agent.py": BY_TEXT for agent in ("one", "two")}
+    entries = {name: {"kind": "handler", "handler": f"{name}.agent:answer"} for name in ("one", "two")}
+    async with running(typed_project(tmp_path, "", entries, files=files)) as fleet:
+        for agent in ("one", "two", "one"):
+            async with client(fleet, agent) as caller:
+                assert await ask(caller, "hi") == ",".join([agent] * 10)
+    logging.getLogger("by_text").handlers.clear()
 
 
 WORDS = """

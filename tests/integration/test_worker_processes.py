@@ -216,6 +216,48 @@ async def are_listed_as_replicas(fleet: Served, pids: set[int], capsys: pytest.C
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("top", "outcome", "status"),
+    [
+        ({}, "1 run finished in ", 0),
+        ({"drain_timeout": 0.5}, "1 run cut short after ", 3),
+        ({"drain_timeout": 0.5, "drain": "hand_over"}, "1 run handed over", 0),
+    ],
+)
+async def test_each_process_says_once_what_became_of_its_runs(
+    tmp_path: Path, top: dict[str, Any], outcome: str, status: int
+) -> None:
+    async with turnstile() as stile:
+        root = project(tmp_path / "p", {"stile": {"url": stile.url}}, **top)
+        with served(root) as fleet:
+            pids = await workers_of(fleet)
+            async with one_to_each(port_of(fleet), pids) as workers:
+                calls = [
+                    asyncio.create_task(each.ask("one", ERAS[0], f"hold {each.pid}", conversation_id="new"))
+                    for each in workers
+                ]
+                await until(lambda: len(stile.arrived) == 2)
+                async with Pinned(port_of(fleet)) as beside:
+                    in_flight = await beside.http.get("/api/v1/runs", params={"status": "running"})
+                runs = {each["id"] for each in in_flight.json()["items"]}
+                fleet.send(signal.SIGTERM)
+                for number in (1, 2):
+                    await fleet.says(f"[test worker {number}] draining: 1 run in flight, ")
+                if not top:
+                    stile.open.set()
+                await asyncio.wait(calls)
+                assert await fleet.ended() == status
+        told = [line for line in fleet.out if "run in flight" in line]
+        assert {run for run in runs if any(run in line for line in told)} == runs
+        for number in (1, 2):
+            last = [line for line in fleet.out if f"[test worker {number}] draining: 1 run " in line][-1]
+            assert f"draining: {outcome}" in last
+        assert sum(outcome in line for line in fleet.out) == 2
+        assert (fleet.out.count("[test] draining"), fleet.out[-1]) == (1, "[test] stopped")
+        assert fleet.err == []
+
+
+@pytest.mark.slow
 async def test_a_killed_process_is_replaced_and_nothing_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,8 @@ class Served:
     @property
     def registry(self) -> str:
         """The registry's origin."""
-        return f"http://127.0.0.1:{self.entries['registry_port']}"
+        entries = self.entries
+        return f"http://127.0.0.1:{entries.get('registry_port') or entries['port']}"
 
     async def says(self, text: str, timeout: float = 180) -> str:
         """The first line of its output, from now or before, with ``text`` in it."""

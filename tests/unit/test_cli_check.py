@@ -142,6 +142,82 @@ def test_a_handler_that_asks_no_named_model_is_refused_without_a_default(
     assert check(folder.root) == 0
 
 
+FORMS = {
+    "of_package": "from pallas import llm\nasync def ask(): return await llm.complete({})",
+    "of_package_as": "from pallas import llm as x\nasync def ask(): return await x.complete({})",
+    "module": "import pallas.llm\nasync def ask(): return await pallas.llm.complete({})",
+    "module_as": "import pallas.llm as x\nasync def ask(): return await x.complete({})",
+    "package_as": "import pallas as p\nasync def ask(): return await p.llm.complete({})",
+    "name_as": "from pallas.llm import complete as x\nasync def ask(): return await x({})",
+    "everything": "from pallas.llm import *\nasync def ask(): return await complete({})",
+    "alias": "from pallas import llm\nx = llm\ny = x.complete\nasync def ask(): return await y({})",
+    "inside": "async def ask():\n    from pallas import llm\n    return await llm.complete({})",
+    "by_text": "import importlib as i\nasync def ask(): await i.import_module('pallas.llm').complete({})",
+    "foreign": "from xml_pipeline import llm\nasync def ask(): return await llm.complete({})",
+    "router": "from xml_pipeline.llm.router import complete\nasync def ask(): return await complete({})",
+    "nested": "from pallas import llm\ndef make():\n    async def ask(): llm.complete({})\n    return ask",
+    "own_module": "from lib import models\nasync def ask(): return await models.complete({})",
+    "own_name": "from lib.models import named\nasync def ask(): return await named({})",
+    "own_everything": "from lib.more import *\nasync def ask(): return await named({})",
+    "own_package": "import lib as x\nasync def ask(): return await x.asked.complete({})",
+}
+"""Ways to call complete(), by the name of the module that does."""
+LIBRARY = {
+    "lib/__init__.py": "from .models import asked\n",
+    "lib/models.py": "from pallas import llm as asked\nfrom pallas.llm import *\nnamed = asked.complete\n",
+    "lib/more.py": "from .models import *\n",
+}
+OTHERS = """\
+from pallas import llm
+import functools
+async def own(llm): return llm.complete(messages=[])
+def shadowed():
+    llm = functools
+    return llm.complete()
+class Client:
+    def complete(self, messages=()): return self.complete(messages)
+each = [llm.complete() for llm in ()]
+later = lambda llm: llm.complete()
+"""
+"""Calls of something else that has the same name."""
+
+
+def asking_project(folder: Folder, arguments: str, files: dict[str, str]) -> None:
+    """An organism whose handler imports a module for each of FORMS, which calls complete() so."""
+    (folder.root / "agents.yaml").unlink(missing_ok=True)
+    folder.write("organism.yaml", ORGANISM)
+    imports = "".join(f"from forms import {name}\n" for name in FORMS)
+    handler = ASKING.format(module="pallas.llm", arguments="'generic.x'")
+    folder.write("asking.py", f"{handler}\n\n{imports}import others\n")
+    for name, text in FORMS.items():
+        folder.write(f"forms/{name}.py", text.format(arguments))
+    for name, text in files.items():
+        folder.write(name, text)
+
+
+@pytest.mark.parametrize("arguments", ["", "messages=[]", "model=''", "None"])
+def test_a_call_that_names_no_model_is_found_however_it_is_imported(
+    folder: Folder, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    asking_project(folder, arguments, {**LIBRARY, "others.py": OTHERS})
+    assert check(folder.root) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if ": warning: " not in line]
+    assert {line.partition(": ")[0] for line in errors} == {
+        f"forms/{name}.py:{next(n for n, line in enumerate(text.splitlines(), 1) if '{}' in line)}"
+        for name, text in FORMS.items()
+    }
+    assert all("agents.asker.handler: complete() names no model" in line for line in errors)
+
+
+@pytest.mark.parametrize("arguments", ["'generic.x'", "model=MODEL", "*GIVEN", "**GIVEN"])
+def test_a_call_that_names_a_model_is_no_mistake_however_it_is_imported(
+    folder: Folder, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    asking_project(folder, arguments, {**LIBRARY, "others.py": OTHERS})
+    assert check(folder.root) == 0
+    assert "complete()" not in capsys.readouterr().err
+
+
 def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:

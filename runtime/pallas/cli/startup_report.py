@@ -1,7 +1,5 @@
 """Lines on stdout and stderr for a person who started a fleet without a workbench."""
 
-import os
-from contextlib import suppress
 from typing import Final
 
 from pallas.fleet.reload.reload_report import more_mistakes, report_line
@@ -16,6 +14,7 @@ from pallas.model import (
     Notice,
     Reloaded,
 )
+from pallas.telemetry.log.unread_output import STDERR, STDOUT
 
 _TOLD: Final = (FleetState.RUNNING, FleetState.DRAINING, FleetState.STOPPED)
 
@@ -25,15 +24,17 @@ class Narrator:
 
     With ``logged`` stderr belongs to the log, and nothing is repeated.
 
-    If a line cannot be written (a closed terminal or pipe, a full disk) it is lost, and the fleet goes on.
+    If a line cannot be written (a closed terminal or pipe, one that is not read, a full disk) it is lost, and
+    the fleet goes on.
 
-    Worker processes leave to their parent to say that the fleet runs and ends. The first one says everything
-    else; from the others, which have the same files, only what goes wrong is shown. ``worker`` is the number
-    of this one, 0 without any.
+    Worker processes leave to their parent to say that the fleet runs and ends. Each says what becomes of its
+    runs, and the first one everything else; from the others, which have the same files, only what goes wrong
+    is shown. ``worker`` is the number of this one, 0 without any.
     """
 
     def __init__(self, project: str, *, logged: bool = False, worker: int = 0) -> None:
-        self._project = f"{project} worker {worker}" if worker > 1 else project
+        self._process = f"{project} worker {worker}"
+        self._project = self._process if worker > 1 else project
         self._logged = logged
         self._worker = worker
         self._is_started = worker < 2  # Before that, others report what the first one has reported.
@@ -42,11 +43,11 @@ class Narrator:
     def say(self, text: str) -> None:
         """Write a line to stdout."""
         if self._worker < 2:
-            _write(1, f"[{self._project}] {text}")
+            STDOUT.write(_line(f"[{self._project}] {text}"))
 
     def warn(self, text: str, *, bare: bool = False) -> None:
         """Write a line to stderr; ``bare`` as it is."""
-        _write(2, text if bare else f"[{self._project}] {text}")
+        STDERR.write(_line(text if bare else f"[{self._project}] {text}"))
 
     def hear(self, event: Event) -> None:
         """Report what matters of an event."""
@@ -69,6 +70,8 @@ class Narrator:
                 state is FleetState.RUNNING or not detail
             ):
                 self._is_started = self._is_started or state is FleetState.RUNNING
+            case FleetChanged(state=FleetState.DRAINING, detail=detail) if self._worker:
+                STDOUT.write(_line(f"[{self._process}] draining: {detail}"))
             case FleetChanged(state=state) if state in _TOLD:
                 self.say(f"{state.value}: {event.detail}" if event.detail else state.value)
             case _:
@@ -95,7 +98,5 @@ class Narrator:
         self._broken.discard(event.agent)
 
 
-def _write(descriptor: int, line: str) -> None:
-    # Not through Python's own streams: those keep what could not be written, and fail again at the end.
-    with suppress(OSError):
-        os.write(descriptor, line.encode("utf-8", "replace") + b"\n")
+def _line(text: str) -> bytes:
+    return text.encode("utf-8", "replace") + b"\n"

@@ -7,23 +7,32 @@ from typing import Final
 
 from pallas.model import Fault, FaultType
 
+from .called_names import EVERYTHING, ModuleCalls, read_calls
 from .code import module_of
-from .files import shown
+from .files import module_file, shown
 from .models import AgentConfig, ConfigError, Mistake, Project, Where
 from .notes import Notes
 from .project_imports import find_imports
 
 _COMPLETE: Final[Mapping[str, bool]] = {
-    "pallas.llm": True,
-    "xml_pipeline.llm": True,
-    "agentserver.llm": True,
+    "pallas.llm.complete": True,
     **{
-        f"{root}.platform{more}": False
+        f"{root}.{module}": is_model
         for root in ("xml_pipeline", "agentserver")
-        for more in ("", ".llm_api")
+        for module, is_model in {
+            "llm.complete": True,
+            "llm.router.complete": True,
+            "platform.complete": False,
+            "platform.platform_complete": False,
+            "platform.llm_api.complete": False,
+            "platform.llm_api.platform_complete": False,
+        }.items()
     },
 }
-"""The modules that offer ``complete``, and whether its first argument is a model."""
+"""The functions that ask a model, and whether the first argument of each is a model."""
+
+_MAX_NAMES: Final = 100
+"""Names that the name of one call is followed through, from module to module."""
 
 
 def refuse_unnamed_models(project: Project) -> None:
@@ -44,11 +53,12 @@ def unnamed_models(project: Project, agents: Iterable[AgentConfig] | None = None
     Only the code of ``agents`` is looked at, where they are given.
     """
     notes, seen = Notes(), set[tuple[Path, int]]()
+    reader = _Reader(project.root)
     agents = project.agents.values() if agents is None else agents
     for agent in agents if not project.model else ():
         module = module_of(agent) if agent.handler is not None else None
         for path in find_imports(project.root, module).files if module else ():
-            for line in _unnamed_calls(path):
+            for line in reader.unnamed_calls(path):
                 if (path, line) not in seen:
                     notes.error(
                         Where(shown(project.root, path), line),
@@ -60,23 +70,54 @@ def unnamed_models(project: Project, agents: Iterable[AgentConfig] | None = None
     return notes.sorted([])
 
 
-def _unnamed_calls(path: Path) -> Iterator[int]:
-    """Yield the lines on which a module calls ``complete`` without a model."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return  # reported elsewhere
-    names = {
-        name.asname or name.name: _COMPLETE[node.module or ""]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in _COMPLETE
-        for name in node.names
-        if name.name in ("complete", "platform_complete")
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-            given = {each.arg: each.value for each in node.keywords}
-            model = given.get("model", node.args[0] if node.args else None)
-            is_empty = model is None or (isinstance(model, ast.Constant) and not model.value)
-            if not names[node.func.id] or (is_empty and None not in given):
-                yield node.lineno
+class _Reader:
+    """Reads modules of the project at ``root``, each once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._read: dict[Path, ModuleCalls] = {}
+
+    def unnamed_calls(self, path: Path) -> Iterator[int]:
+        """Yield the lines on which a module asks a model without naming one."""
+        for call, names in self._calls_of(path).calls:
+            asked = {_COMPLETE[each] for each in self._functions(names)}
+            if asked and (False in asked or not _names_model(call)):
+                yield call.lineno
+
+    def _functions(self, names: frozenset[str]) -> frozenset[str]:
+        """Return the functions of ``_COMPLETE`` that names stand for, also through modules of the project."""
+        wanted, seen = list(names), set(names)
+        while wanted and len(seen) < _MAX_NAMES:
+            new = self._imported_as(wanted.pop()) - seen
+            seen |= new
+            wanted += new
+        return frozenset(_COMPLETE.keys() & seen)
+
+    def _imported_as(self, name: str) -> set[str]:
+        """Return what a dotted name is in the project's module that it begins with; empty if in none."""
+        module, _, rest = name.rpartition(".")
+        while module and not (path := module_file(self._root, module)):
+            module, _, part = module.rpartition(".")
+            rest = f"{part}.{rest}"
+        if not module or path is None:
+            return set()
+        own, dot, more = rest.partition(".")
+        names = self._calls_of(path).names
+        everything = (f"{each}.{own}" for each in names.get(EVERYTHING, ()))
+        return {f"{target}{dot}{more}" for target in names.get(own, everything)}
+
+    def _calls_of(self, path: Path) -> ModuleCalls:
+        if path not in self._read:
+            try:
+                tree = ast.parse(path.read_bytes())
+                self._read[path] = read_calls(tree, ".".join(path.relative_to(self._root).parts[:-1]))
+            except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # reported elsewhere
+                self._read[path] = ModuleCalls((), {})
+        return self._read[path]
+
+
+def _names_model(call: ast.Call) -> bool:
+    """Whether a call's ``model`` is there, and not written out as empty."""
+    given = {each.arg: each.value for each in call.keywords}
+    model = given.get("model", call.args[0] if call.args else None)
+    return None in given or not (model is None or (isinstance(model, ast.Constant) and not model.value))

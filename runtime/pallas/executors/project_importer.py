@@ -36,6 +36,7 @@ _LIBRARIES: Final = frozenset({"site-packages", "dist-packages", ".venv", "venv"
 _STANDARD_LIBRARY: Final = f"{Path(os.__file__).parent}{os.sep}"
 _IMPORT_STATEMENT: Final = opmap["IMPORT_NAME"]
 _SPAWNING: Final = "multiprocessing.spawn"
+_LOGGING: Final = "logging.config"
 _IMPORT: Final = builtins.__import__
 _IMPORT_MODULE: Final = importlib.import_module
 _EXECUTE: Final[Callable[[SourceFileLoader, ModuleType], None]] = SourceFileLoader.exec_module
@@ -365,7 +366,34 @@ def _import_module(name: str, package: str | None = None) -> ModuleType:
     importer = caller.f_builtins.get("__import__") if caller is not None else None
     if isinstance(importer, ProjectImporter):
         return importer.import_module(resolve_name(name, package) if name.startswith(".") else name)
+    if (asking := _importer_for_library(name)) is not None:
+        return asking.import_module(name)
     return _IMPORT_MODULE(name, package)
+
+
+def _import_named(name: str, *rest: Any) -> ModuleType:
+    """As ``__import__``, for a library that the project's code gives the name of a module."""
+    return (_importer_for_library(name) or _IMPORT)(name, *rest)
+
+
+def _importer_for_library(name: str) -> ProjectImporter | None:
+    """Return the importer of the code that has a library import ``name``, if several may have it."""
+    return _importer_that_asks() if _is_in_project(name.partition(".")[0]) else None
+
+
+def _is_in_project(top: str) -> bool:
+    """Whether a library would import ``top`` from a project's folder."""
+    if not _projects or top in _OURS or top in sys.stdlib_module_names:
+        return False
+    if top in _tops:
+        return True
+    if (module := sys.modules.get(top)) is not None:
+        file = file_of(module)
+    elif (spec := PathFinder.find_spec(top)) is not None:
+        file = f"{_folder_of(spec)}{os.sep}{top}"
+    else:
+        return False
+    return any(each.importer.covers(file) for each in _projects.values())
 
 
 def _exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
@@ -373,8 +401,8 @@ def _exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
     if _projects and (importer := _importer_for(module.__name__, loader.path)) is not None:
         vars(module)["__builtins__"] = importer.builtins
     _EXECUTE(loader, module)
-    if module.__name__ == _SPAWNING:
-        _tell_processes(module)
+    if module.__name__ in _CHANGED:
+        _CHANGED[module.__name__](module)
 
 
 def _nearest_importer() -> ProjectImporter | None:
@@ -400,6 +428,18 @@ def _tell_processes(spawning: Any) -> None:
     spawning.get_preparation_data = get_preparation_data
 
 
+def _let_logging_ask(config: Any) -> None:
+    """Have ``logging.config.dictConfig`` find the classes that a project's code names."""
+    config.BaseConfigurator.importer = staticmethod(_import_named)
+
+
+_CHANGED: Final[Mapping[str, Callable[[Any], None]]] = {
+    _SPAWNING: _tell_processes,
+    _LOGGING: _let_logging_ask,
+}
+"""What is done with modules of the standard library once they are executed."""
+
+
 def _importer_for(name: str, file: str) -> ProjectImporter | None:
     top = name.partition(".")[0]
     if top in _OURS:
@@ -420,5 +460,6 @@ def _install() -> None:
         sys.meta_path.insert(at, _Finder)
         SourceFileLoader.exec_module = _exec_module  # type: ignore[method-assign, assignment]
         importlib.import_module = _import_module
-        if (spawning := sys.modules.get(_SPAWNING)) is not None:
-            _tell_processes(spawning)
+        for name, change in _CHANGED.items():
+            if (module := sys.modules.get(name)) is not None:
+                change(module)

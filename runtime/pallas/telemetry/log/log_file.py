@@ -16,6 +16,7 @@ from typing import Final, TextIO
 
 from .json_lines import JsonLines
 from .repeats import Repeats
+from .unread_output import STDERR
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 BACKUPS: Final = 5
@@ -153,14 +154,14 @@ class LogFileHandler(logging.Handler):
         return self.path.with_name(self.path.name + suffix)
 
 
-class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes the same lines to the error stream, for journals (``PALLAS_LOG_STDERR=1``). Never raises.
+class Stderr(logging.Handler):
+    """Writes the same lines to stderr, for journals (``PALLAS_LOG_STDERR=1``). Never raises.
 
     If that stream is systemd's journal, a line begins with its level as in ``sd-daemon(3)``.
     """
 
     def __init__(self) -> None:
-        super().__init__(sys.__stderr__)
+        super().__init__()
         self.setFormatter(JsonLines())
         self._journal = is_journal(sys.__stderr__)
         self._repeats = Repeats()
@@ -168,14 +169,22 @@ class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record, unless it repeats another."""
         for each in self._repeats.admit(record):
-            super().emit(each)
+            self._write(each)
 
     def close(self) -> None:
         """Write how often the last warnings were repeated."""
         with self.lock or contextlib.nullcontext():
             for each in self._repeats.rest():
-                super().emit(each)
+                self._write(each)
         super().close()
+
+    def _write(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:  # what the record was made of; the file has the same problem
+            self.handleError(record)
+        else:
+            STDERR.write(f"{line}\n".encode(errors="replace"))
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with the level prefix that the journal removes."""
@@ -183,7 +192,7 @@ class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Ignore a closed pipe: the file has the record."""
+        """Ignore a record that has no text."""
 
 
 def is_journal(stream: TextIO | None) -> bool:

@@ -15,6 +15,7 @@ from pallas.telemetry.code_owners import agent_on_stack
 from pallas.telemetry.trace_context import current_agent, current_run
 
 from .log_setup import is_on_stderr, write_record
+from .unread_output import write_text
 
 LINE: Final = 8_192
 """Characters of a line that are logged at most."""
@@ -141,7 +142,8 @@ class PrintedLines(io.TextIOBase):
     That is what runs in the agent's context, and threads in which code of that agent alone is on the stack.
 
     All other text goes to ``stream``, and that of agents as well if it ``passes``, unless the log is on
-    stderr itself. ``on_line`` gets each line of an agent.
+    stderr itself; then a terminal that is not read delays nothing (``unread_output``). ``on_line`` gets each
+    line of an agent.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class PrintedLines(io.TextIOBase):
             return self._stream.write(text)
         agent = current_agent() or agent_on_stack()
         if not agent:
-            return self._stream.write(text)
+            return self._pass_on(text)
         *lines, rest = (self._rests.pop(agent, "") + text).split("\n")
         if len(rest) > LINE:
             lines, rest = [*lines, rest], ""
@@ -177,7 +179,7 @@ class PrintedLines(io.TextIOBase):
                 self._on_line(line)
         finally:
             self._inside.writes = False
-        return self._stream.write(text) if self._passes and not is_on_stderr() else len(text)
+        return self._pass_on(text) if self._passes and not is_on_stderr() else len(text)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -218,6 +220,12 @@ class PrintedLines(io.TextIOBase):
         self._rests.clear()
         for log in self._logs.values():
             log.flush()
+
+    def _pass_on(self, text: str) -> int:
+        if not self._passes:
+            return self._stream.write(text)
+        write_text(self._stream, text)
+        return len(text)
 
     def _log_of(self, agent: str) -> OutputLog:
         if (log := self._logs.get(agent)) is None:
