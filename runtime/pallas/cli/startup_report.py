@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from pallas.fleet.reload.reload_report import more_mistakes, report_line
+from pallas.fleet.reload.reload_report import more_mistakes, report_line, verdict_line
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -15,6 +15,7 @@ from pallas.model import (
     LoopBlocked,
     Notice,
     Reloaded,
+    VerdictReached,
 )
 
 _TOLD: Final = (FleetState.RUNNING, FleetState.DRAINING, FleetState.STOPPED)
@@ -65,6 +66,10 @@ class Narrator:
                 self._complain(f"warning: {culprit} blocks the event loop of all agents{where}")
             case Reloaded():
                 self._reloaded(event)
+            case VerdictReached(is_same=True):
+                self.say(verdict_line(event))
+            case VerdictReached():
+                self._complain(f"warning: {verdict_line(event)}")
             case FleetChanged(state=state, detail=detail) if self._worker and (
                 state is FleetState.RUNNING or not detail
             ):

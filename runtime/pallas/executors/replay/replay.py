@@ -36,8 +36,9 @@ class ReplayPlan:
     With ``live_models`` models, workers and remote agents are asked for real, with ``live_tools`` all MCP
     servers and the agents' own functions, else those in ``live_servers``; functions are ``local`` there.
     ``agents_at`` are the servers that are agents of the replay's own fleet, with their URLs there.
-    ``offered`` is what servers list by ``tools.lock``, which replaces what models saw of them. ``is_timed``:
-    answers take as long as they did.
+    ``offered`` is what servers list by ``tools.lock``, which replaces what models saw of them. ``answered``
+    are agents whose questions are answered from the recording, whatever their kind. ``is_timed``: answers
+    take as long as they did.
     """
 
     recording: Recording = field(repr=False)
@@ -46,6 +47,7 @@ class ReplayPlan:
     live_servers: frozenset[str] = frozenset()
     agents_at: Mapping[str, str] = field(default_factory=dict)
     offered: Mapping[str, Surface] = field(default_factory=dict, repr=False)
+    answered: frozenset[str] = frozenset()
     is_timed: bool = False
 
     def is_live(self, server: str) -> bool:
@@ -188,6 +190,12 @@ def replays_models() -> bool:
     """Whether models of the running event loop are answered from a recording."""
     replay = current_replay()
     return replay is not None and not replay.plan.live_models
+
+
+def is_answered(agent: str) -> bool:
+    """Whether a replay of the running event loop answers the questions to this agent."""
+    replay = current_replay()
+    return replay is not None and agent in replay.plan.answered
 
 
 def is_hurried() -> bool:
