@@ -1,6 +1,8 @@
 """On each save: which kept runs would go differently, through all agents, with no tool executed."""
 
+import json
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +14,12 @@ import pytest_asyncio
 from support.gated import GatedSaves, gated, judging
 from support.judged import entry, executed, judged_project
 from support.offline import model_record
+from support.served import served
+from support.surfaces import command
 from support.waiting import until
 
 from pallas.fleet.reload.reload_report import verdict_line
-from pallas.model import RunVerdict, VerdictWord
+from pallas.model import RunRequest, RunVerdict, VerdictWord
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -41,10 +45,21 @@ async def saves(root: Path) -> AsyncIterator[GatedSaves]:
         yield saves
 
 
-def replaced(path: str, old: str, new: str) -> Callable[[GatedSaves], None]:
+@dataclass(frozen=True)
+class Files:
+    """The files of a project that no fleet serves."""
+
+    root: Path
+
+    def write(self, path: str, text: str) -> None:
+        """Write one."""
+        (self.root / path).write_text(text)
+
+
+def replaced(path: str, old: str, new: str) -> Callable[[GatedSaves | Files], None]:
     """Save a file with another text in the place of one."""
 
-    def save(saves: GatedSaves) -> None:
+    def save(saves: GatedSaves | Files) -> None:
         text = (saves.root / path).read_text("utf-8")
         assert old in text
         saves.write(path, text.replace(old, new))
@@ -247,3 +262,74 @@ async def test_a_second_save_cancels_the_first_verdict_and_both_are_judged(saves
 def saves_process(saves: GatedSaves) -> psutil.Process:
     """The process that forks: the older one."""
     return min(judging(saves.root), key=lambda each: each.create_time())
+
+
+@pytest.mark.slow
+async def test_with_hold_the_old_version_answers_until_the_author_lets_the_new_one_through(
+    root: Path,
+) -> None:
+    replaced("agents.yaml", "gate: warn", "gate: hold")(Files(root))
+    async with gated(root) as saves:
+        replaced("agents/lead.py", "price", "cost_of")(saves)
+        await saves.is_held("lead")
+        held, verdict = await saves.outcome("lead"), saves.verdicts()[0]
+        assert (verdict.is_held, verdict.counts) == (True, {"other tool calls": 1})
+        assert held.error.startswith(
+            "1 of 1 run would go differently: lamps (other tool calls: step 1 of lead"
+        )
+        saves.fleet.control_fleet("reload")
+        await saves.is_live("lead", 1)
+        assert saves.held() == ()
+        assert executed(root) == []
+
+
+@pytest.mark.slow
+async def test_the_last_runs_of_each_agent_are_judged_where_they_are_wanted(root: Path) -> None:
+    for test in (root / "tests" / "agents").glob("*.yaml"):
+        test.unlink()
+    replaced("agents.yaml", "gate: warn", "gate: warn\n  recent: 2")(Files(root))
+    async with gated(root, database="memory") as saves:
+        for number, text in enumerate(("first", "second", "second", "third")):
+            await saves.fleet.kernel.run(RunRequest("other", text, run_id=f"run-{number}"))
+        known = [run.id for run in (await saves.fleet.ledger.runs.list()).items]  # type: ignore[union-attr]
+        replaced("agents/other.py", "You are other.", "You are another.")(saves)
+        verdict = await saves.verdict()
+        assert verdict.counts == {"other words": 2}
+        assert {(each.source, each.agent) for each in verdict.runs} == {("run", "other")}
+        assert {each.name for each in verdict.runs} == {"run-3", "run-2"}
+        assert [run.id for run in (await saves.fleet.ledger.runs.list()).items] == known  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+async def test_a_verdict_is_asked_for_at_the_fleet_and_without_one_made(root: Path) -> None:
+    status, out, err = await command("verdict", "-p", str(root))
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1].split() == ["lamps", "same"]
+    assert out.splitlines()[-1].startswith("1 same in ")
+    replaced("agents/lead.py", "price", "cost_of")(Files(root))
+    status, out, _ = await command("verdict", "-p", str(root), "--json")
+    (run,) = json.loads(out)["runs"]
+    assert (status, run["word"], run["where"]) == (1, "other tool calls", "step 1 of lead")
+    with served(root, "--watch") as fleet:
+        await fleet.says("] running")
+        await until(lambda: len(judging(root)) >= 1)
+        replaced("agents/clerk.py", "You are clerk.", "You are clark.")(Files(root))
+        line = await fleet.says("saved agents/clerk.py: 1 other words")
+        assert line.startswith(
+            "[test] warning: saved agents/clerk.py: 1 other words (lamps: step 1 of clerk: "
+        )
+        status, out, err = await command("verdict", "-p", str(root), "--json")
+        asked = json.loads(out)
+        assert (status, err) == (1, "")
+        assert (asked["files"], asked["agents"], asked["counts"]) == (
+            ["agents/clerk.py"],
+            ["clerk"],
+            {"other words": 1},
+        )
+        fleet.send(signal.SIGKILL)
+        await until(lambda: not judging(root))
+    assert executed(root) == []
+    (root / "agents.yaml").write_text("name: [")
+    status, _, err = await command("verdict", "-p", str(root))
+    assert status == 2
+    assert "agents.yaml:1" in err

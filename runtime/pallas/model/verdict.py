@@ -30,6 +30,7 @@ class RunVerdict:
     before: str = ""  # the recorded value, where there are two
     after: str = ""
     agents: tuple[str, ...] = ()  # those of the run that have another version
+    seconds: float = 0.0  # that its replay took
 
     @property
     def why(self) -> str:

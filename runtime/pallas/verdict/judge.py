@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Final
 
 from pallas.agent_tests.expectations import failures, timeless
@@ -84,7 +85,9 @@ class Judge:
         try:
             async with ReplayFleet.started(project, plan) as fleet:
                 for run, units in runs:
-                    yield self._verdict(run, await self._of_units(fleet, run, units))
+                    began = perf_counter()
+                    found = await self._of_units(fleet, run, units)
+                    yield self._verdict(run, found, perf_counter() - began)
         except Fault as fault:  # the fleet itself could not be started
             for run, _ in runs:
                 yield self._verdict(run, Judgement("not decided", what=_shown(fault.message)))
@@ -115,7 +118,7 @@ class Judge:
             return found
         return Judgement("not decided", found.where, why)
 
-    def _verdict(self, run: JudgedRun, found: Judgement) -> RunVerdict:
+    def _verdict(self, run: JudgedRun, found: Judgement, seconds: float = 0.0) -> RunVerdict:
         return RunVerdict(
             one_line(run.name, 100),
             run.source,
@@ -126,6 +129,7 @@ class Judge:
             _shown(found.before),
             _shown(found.after),
             tuple(sorted(run.agents & self._affected)),
+            seconds,
         )
 
 
