@@ -126,7 +126,7 @@ class VerdictGate:
         self.was_cut = False
         for name in plan.remove:
             self._held.pop(name, None)
-        gate = new.verdict.gate if self._fleet.options.judge is not None else "off"
+        gate = self.verdicts.gate_of(new)
         if requested or gate == "off":
             outcomes = await self._applier.apply(plan, new, began)
             self._let_through = frozenset(plan.reload) & self._applier.owed.keys() if requested else _NOBODY

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Final
 
 from pallas.config import ConfigError, Project
+from pallas.config.kinds import VerdictGate
 from pallas.model import Fault, RunVerdict, VerdictReached
 from pallas.model.redaction import redact_text
 from pallas.model.verdict import counts_of, sorted_runs
@@ -63,12 +64,19 @@ class Verdicts:
     async def warm(self) -> None:
         """Have the judge ready before the first save. Never raises."""
         project = self._fleet.project
-        if self._judge is not None and project.verdict.gate != "off":
+        if self._judge is not None and self.gate_of(project) != "off":
             try:
                 await self._recent.of(tuple(project.agents), project.verdict.recent)
                 await self._judge.warm(project)
             except Exception:
                 log.exception("what judges recorded runs could not be made ready")
+
+    def gate_of(self, project: Project) -> VerdictGate:
+        """What a verdict does here. Of several worker processes only the first one warns."""
+        gate, worker = project.verdict.gate, self._fleet.options.worker
+        if self._judge is None or (gate == "warn" and worker is not None and not worker.is_first):
+            return "off"
+        return gate
 
     async def leading_to(self, project: Project, agents: Collection[str]) -> LeadingRuns:
         """The tests and recent runs that lead to these agents. Raises ConfigError."""
