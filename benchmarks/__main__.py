@@ -25,6 +25,7 @@ from . import (
     startup,
     streams,
     terminal,
+    verdict,
     workers,
 )
 from .peers import comparison
@@ -58,6 +59,7 @@ def main() -> int:
         "startup": startup,
         "streams": streams,
         "terminal": terminal,
+        "verdict": verdict,
         "workers": workers,
     }
     chosen = sys.argv[1:] or [name for name in parts if name != BY_NAME]

@@ -48,10 +48,10 @@ def main(root: Path, *, faults: Path | None = None) -> int:
 
             begin()
             import_seam.install()
-            from pallas.agent_tests.reload_tests import ReloadTests
             from pallas.fleet.threaded_fleet import ThreadedFleet
+            from pallas.verdict.warm_judge import WarmJudge
 
-            return ThreadedFleet(root, watch=True, faults=faults, tests=ReloadTests())
+            return ThreadedFleet(root, watch=True, faults=faults, judge=WarmJudge())
 
         return WorkbenchSource(root.absolute().name, make_fleet, log, root.absolute())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pallas.model import Reloaded
+from pallas.model import Reloaded, VerdictReached, VerdictWord
 from pallas.safe_text import one_line, sanitize
 
 from ..frame import FleetFrame
@@ -22,6 +22,16 @@ MAX_SAVED: Final = 1_000
 ALL: Final = ""
 """In place of an agent: a file of the whole project was saved."""
 _MAX_WHY: Final = 2_000
+
+_OUTCOMES: Final[Mapping[VerdictWord, "Verdict"]] = {
+    "same": "passed",
+    "other words": "failed",
+    "other tool calls": "failed",
+    "fails": "failed",
+    "costs more": "failed",
+    "not decided": "skipped",
+}
+"""How a test counts after a verdict on a save."""
 
 Stamps = Mapping[str, tuple[int, int]]
 """Time and size of files by path."""
@@ -60,8 +70,10 @@ class AgentTestBook:
         self._config: Stamps = {}
 
     def absorb(self, frame: FleetFrame) -> None:
-        """Note which agents have a new version of their files, and which tests hold one back."""
+        """Note which agents have a new version of their files, and what was said of tests on a save."""
         for event in frame.events:
+            if isinstance(event, VerdictReached):
+                self.note_verdict(event)
             if isinstance(event, Reloaded) and event.outcome != "unchanged":
                 self.note(event)
                 self._saved.add(event.agent if len(self._saved) < MAX_SAVED else ALL)
@@ -74,6 +86,14 @@ class AgentTestBook:
             known = self.outcomes.get(test.name)
             if known is None or known.at < event.at:
                 self.outcomes[test.name] = AgentTestOutcome("failed", test.seconds, event.at, (test.why,))
+
+    def note_verdict(self, event: VerdictReached) -> None:
+        """Take over what a save would do to tests, unless they ran here since."""
+        for run in event.runs:
+            known = self.outcomes.get(run.name)
+            if run.source == "test" and (known is None or known.at < event.at):
+                why = () if run.word == "same" else (run.line,)
+                self.outcomes[run.name] = AgentTestOutcome(_OUTCOMES[run.word], run.seconds, event.at, why)
 
     def forget_saved(self) -> None:
         """What was saved so far affects no test."""

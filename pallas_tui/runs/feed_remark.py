@@ -1,8 +1,9 @@
-"""The lines between the runs of the feed: a new version, a blocked loop, a crash loop, a lost server."""
+"""The lines between runs of the feed: new versions, verdicts, blocked loops, crash loops, lost servers."""
 
 from dataclasses import dataclass
 
-from pallas.model import AgentChanged, AgentState, Event, LoopBlocked, Notice, Reloaded
+from pallas.model import AgentChanged, AgentState, Event, LoopBlocked, Notice, Reloaded, VerdictReached
+from pallas.model.verdict import verdict_text
 
 from ..supervision.reload_words import blocked, crash_loop, name_of, sentence
 
@@ -32,6 +33,10 @@ def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
             name = name_of(event)
             text = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
             return FeedRemark(f"version {event.seq} {event.at}", event.at, name, text, event)
+        case VerdictReached():
+            about = ", ".join(event.files[:3]) or ", ".join(event.agents[:3])
+            text = f"saved {about}: {verdict_text(event)}"
+            return FeedRemark(f"verdict {event.seq} {event.at}", event.at, "verdict", text, event)
         case LoopBlocked():
             # The end replaces the beginning.
             name = event.agent or "something"

@@ -106,7 +106,7 @@ COVERED_OF_PROJECT = {
     "llm": "integration/test_llm_fleet.py",
     "log_level": "integration/test_hot_reload_settings.py::test_the_level_of_the_log_is_another_one_at_once",
     "prices": "integration/test_prices_reload.py::test_a_question_costs_what_the_file_says_when_it_is_asked",
-    "reload": "integration/test_reload_gate.py::test_the_gate_opens_and_closes_with_a_save",
+    "verdict": "integration/test_verdict_hold.py::test_the_gate_opens_and_closes_with_a_save",
     "servers": (
         "integration/test_hot_reload_mending.py::"
         "test_programs_that_are_down_start_again_when_their_file_or_entry_is_saved"

@@ -45,6 +45,7 @@ _LAUNCHERS: Final = {keeper.__file__: 4, parent_death.__file__: 2}
 """Scripts that become another command, and where that begins behind the script's path."""
 _CHILDREN: Final = (
     *("pallas.cli.import_probe", "pallas.executors.ipc.child", "pallas.server", "pallas.stdio_bridge"),
+    "pallas.verdict.fork_program",
 )
 """What a forked process starts by ``-m``."""
 _ALONE: Final = ("--version", "--help", "bridge")

@@ -1,17 +1,19 @@
-"""A project with recorded tests that hold new versions back, whose files are saved while its fleet runs."""
+"""A project with kept tests that are judged on each save, whose files are saved while its fleet runs."""
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from pallas.agent_tests.kept_test import keep
-from pallas.agent_tests.reload_tests import ReloadTests
-from pallas.model import AgentState, HoldingTest
+from pallas.fleet.reload.verdict_judge import JudgeRequest
+from pallas.model import AgentState, RunVerdict, VerdictReached
+from pallas.verdict.warm_judge import WarmJudge
 
 from .live import ask, client, running
 from .offline import offline_project
@@ -36,11 +38,11 @@ rules:
 _NEEDS_DESK: Mapping[str, Any] = {"depends_on": ["desk"]}
 
 
-async def gated_project(root: Path, **reload: Any) -> Path:
+async def gated_project(root: Path, gate: str = "hold", **verdict: Any) -> Path:
     """The tests ``hello`` of ``desk`` and ``through`` of ``front``, which asks desk. ``late`` needs desk.
 
     ``late`` and ``other`` have no tests. In the folder ``birch`` is the recording of hello with the
-    instruction Birch. ``reload`` are more keys of that section.
+    instruction Birch. ``gate`` and ``verdict`` are keys of that section.
     """
     offline_project(
         root,
@@ -54,7 +56,7 @@ async def gated_project(root: Path, **reload: Any) -> Path:
         _SCRIPT,
         peers=("desk",),
         keys={"front": _NEEDS_DESK, "late": _NEEDS_DESK},
-        top={"bind": "127.0.0.1", "reload": {"gate": "tests", **reload}},
+        top={"bind": "127.0.0.1", "verdict": {"gate": gate, **verdict}},
     )
     desk = root / "agents" / "desk.py"
     desk.write_text(module("desk", "Birch."))
@@ -68,23 +70,25 @@ async def gated_project(root: Path, **reload: Any) -> Path:
     return root
 
 
-class CountedTests(ReloadTests):
-    """Counts how often tests are run; ``names`` are those of the last time."""
+class CountedJudge(WarmJudge):
+    """Counts how often runs are judged; ``names`` are those of the last time."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.runs = 0
         self.names: frozenset[str] = frozenset()
 
-    async def failing(self, root: Path, names: Collection[str], timeout: float) -> Sequence[HoldingTest]:
+    async def verdicts(self, request: JudgeRequest) -> AsyncGenerator[RunVerdict]:
         self.runs += 1
-        self.names = frozenset(names)
-        return await super().failing(root, names, timeout)
+        self.names = frozenset(request.tests)
+        async for verdict in super().verdicts(request):
+            yield verdict
 
 
 class GatedSaves(Saves):
-    """Saves of the agent ``desk`` and of others, of a fleet whose versions wait for tests."""
+    """Saves of the agent ``desk`` and of others, of a fleet whose runs are judged."""
 
-    tests: CountedTests
+    judge: CountedJudge
 
     def desk(self, word: str, more: str = "") -> None:
         """Save another instruction of the agent that the tests are about."""
@@ -111,19 +115,39 @@ class GatedSaves(Saves):
 
     def gate(self, gate: str) -> None:
         """Save which gate there is."""
-        self.edit("agents.yaml", lambda content: content.update(reload={"gate": gate}))
+        self.edit("agents.yaml", lambda content: content.update(verdict={"gate": gate}))
+
+    def verdicts(self) -> list[VerdictReached]:
+        """The verdicts so far."""
+        return [event for event in self.fleet.hub.since(0).events if isinstance(event, VerdictReached)]
+
+    async def verdict(self, number: int = 0) -> VerdictReached:
+        """The verdict of that number, from 0."""
+        return await until(lambda: self.verdicts()[number] if len(self.verdicts()) > number else None)
 
 
 @asynccontextmanager
-async def gated(root: Path, tests: CountedTests | None = None) -> AsyncIterator[GatedSaves]:
+async def gated(
+    root: Path, judge: CountedJudge | None = None, database: str | None = None
+) -> AsyncIterator[GatedSaves]:
     """A fleet of ``gated_project`` that watches its files, all of them running."""
-    tests = tests or CountedTests()
-    async with running(root, watch=True, tests=tests) as fleet:
+    judge = judge or CountedJudge()
+    async with running(root, watch=True, judge=judge, database=database) as fleet:
         await until(lambda: all(each.state is AgentState.READY for each in fleet.agents))
         saves = GatedSaves(fleet, root)
-        saves.tests = tests
+        saves.judge = judge
         await saves.settled()
         yield saves
+
+
+def judging(root: Path) -> list[psutil.Process]:
+    """The processes that judge saves of this project."""
+    found = []
+    for each in psutil.process_iter():
+        with suppress(psutil.Error):
+            if "pallas.verdict.fork_program" in each.cmdline() and each.cwd() == str(root):
+                found.append(each)
+    return found
 
 
 def replace_test(root: Path, recording: Path) -> None:

@@ -17,7 +17,7 @@ from mcp import Client
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
-from pallas.fleet.reload.recorded_tests import RecordedTests
+from pallas.fleet.reload.verdict_judge import VerdictJudge
 from pallas.model import AgentState, Event, RunRequest, RunResult, Verb
 from pallas.model.fault_rules import FaultPlan
 
@@ -144,7 +144,7 @@ async def running(
     watch: bool = False,
     database: str | None = None,
     faults: FaultPlan | None = None,
-    tests: RecordedTests | None = None,
+    judge: VerdictJudge | None = None,
 ) -> AsyncIterator[Fleet]:
     """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end.
 
@@ -163,7 +163,7 @@ async def running(
         watch=watch,
         database=database,
         faults=faults,
-        tests=tests,
+        judge=judge,
     )
     try:
         await fleet.start()

@@ -51,6 +51,7 @@ import pytest
 from pallas.cli import import_check
 from pallas.executors.ipc import child_process
 from pallas.fleet import programs
+from pallas.verdict import warm_judge
 
 from . import fork_client
 from .fork_client import LONGEST, OURS
@@ -116,7 +117,7 @@ def forked_children() -> Iterator[None]:
     asking = types.ModuleType("asyncio")
     asking.__dict__.update(asyncio.__dict__, create_subprocess_exec=_exec)
     with pytest.MonkeyPatch.context() as patch:
-        for each in (child_process, import_check, programs):
+        for each in (child_process, import_check, programs, warm_judge):
             patch.setattr(each, "asyncio", asking)
         for module, name, forking in fork_client.forking_commands(_Forked):
             patch.setattr(module, name, forking)

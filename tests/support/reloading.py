@@ -10,7 +10,7 @@ import yaml
 
 from pallas.config import export_env
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.reload.recorded_tests import RecordedTests
+from pallas.fleet.reload.verdict_judge import VerdictJudge
 from pallas.model import AgentState, Notice, Reloaded
 
 from .live import agent_module, running
@@ -120,7 +120,7 @@ async def watched(
     probe: bool = True,
     before: Callable[[Path], None] = lambda _: None,
     database: str | None = None,
-    tests: RecordedTests | None = None,
+    judge: VerdictJudge | None = None,
     **more: Any,
 ) -> AsyncIterator[Saves]:
     """A fleet of such a project that watches its files; ``more`` as for ``offline_project``."""
@@ -128,7 +128,7 @@ async def watched(
     offline_project(root, everyone, script, **more)
     before(root)
     export_env(root)
-    async with running(root, watch=True, database=database, tests=tests) as fleet:
+    async with running(root, watch=True, database=database, judge=judge) as fleet:
         await until(lambda: all(each.state is not AgentState.WAITING for each in fleet.agents))
         await asyncio.sleep(0)
         yield Saves(fleet, root)

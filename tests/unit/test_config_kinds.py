@@ -10,11 +10,11 @@ from pallas.cli.check import check
 from pallas.config import ConfigError
 from pallas.config.kinds import (
     HandlerConfig,
-    ReloadConfig,
     RemoteConfig,
     RouterConfig,
     SessionLimits,
     TasksConfig,
+    VerdictConfig,
     WorkerConfig,
 )
 from pallas.config.models import Need, RestartConfig
@@ -41,7 +41,7 @@ port: 24200
 default_agent: far
 sessions: {max: 7, idle: 5, ttl: 50, reap_every: 1, concurrent: 3, prompt_bytes: 1000, metadata_bytes: 100}
 tasks: {tools: true, ttl: 3600, max: 9}
-reload: {gate: tests, timeout: 5}
+verdict: {gate: hold, recent: 7, timeout: 5}
 agents:
   coder:
     kind: worker
@@ -113,7 +113,7 @@ def test_every_key_of_every_kind_arrives(folder: Folder) -> None:
         max=7, idle=5.0, ttl=50.0, reap_every=1.0, concurrent=3, prompt_bytes=1_000, metadata_bytes=100
     )
     assert project.tasks == TasksConfig(tools=True, ttl=3_600.0, max=9)
-    assert project.reload == ReloadConfig(gate="tests", timeout=5.0)
+    assert project.verdict == VerdictConfig(gate="hold", recent=7, timeout=5.0)
     assert project.warnings == ()
     assert "secret-of-the-test" not in repr(project)
 
@@ -123,10 +123,14 @@ def test_what_is_left_out_is_as_the_reference_says(folder: Folder) -> None:
     it = project.agents["it"]
     assert it.worker == WorkerConfig(("python", "worker.py"), folder.root, agent_id="it")
     assert (project.sessions, project.tasks, project.default_agent) == (SessionLimits(), TasksConfig(), "")
-    assert project.reload == ReloadConfig(gate="none", timeout=60.0)
+    assert project.verdict == VerdictConfig(gate="warn", recent=0, timeout=60.0)
     assert project.agents["jarvis"].kind == "llm"
     # Five restarts in a minute: the failure after those ends it (DR-29).
     assert it.restart == RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0)
+    assert (
+        folder.agents(entry("kind: worker, command: x", "verdict: {gate: off}\n")).load().verdict.gate
+        == "off"
+    )
     only = folder.agents(entry("kind: worker, command: worker, restart: {crashes: 2}")).load()
     assert only.agents["it"].restart == RestartConfig(backoff=0.5, backoff_max=10.0, crashes=2, within=60.0)
     remote = folder.agents(entry("kind: remote, url: 'http://localhost:1/mcp', restart: always")).load()
@@ -232,10 +236,15 @@ TOP = [
     ("sessions: {max: 0}\n", "agents.yaml:3: sessions.max: 0 is out of range; allowed: 1 to 100000"),
     ("sessions: {prompt_bytes: 99999999999}\n", "sessions.prompt_bytes: 99999999999 is out of range"),
     ("tasks: {tools: maybe}\n", "agents.yaml:3: tasks.tools: is text, where true or false is needed"),
-    ("reload: tests\n", "agents.yaml:3: reload: is text, where a mapping is needed"),
-    ("reload: {gate: test}\n", "agents.yaml:3: reload.gate: unknown value test; allowed: none, tests"),
-    ("reload: {timeout: 0}\n", "agents.yaml:3: reload.timeout: 0 is out of range; allowed: 1 to 3600"),
-    ("reload: {gates: tests}\n", "agents.yaml:3: reload.gates: unknown key; allowed: gate, timeout"),
+    ("verdict: hold\n", "agents.yaml:3: verdict: is text, where a mapping is needed"),
+    ("verdict: {gate: held}\n", "agents.yaml:3: verdict.gate: unknown value held; allowed: off, warn, hold"),
+    ("verdict: {recent: 201}\n", "agents.yaml:3: verdict.recent: 201 is out of range; allowed: 0 to 200"),
+    ("verdict: {timeout: 0}\n", "agents.yaml:3: verdict.timeout: 0 is out of range; allowed: 1 to 3600"),
+    ("verdict: {gates: hold}\n", "agents.yaml:3: verdict.gates: unknown key; allowed: gate, recent, timeout"),
+    (
+        "reload: {gate: tests}\n",
+        "agents.yaml:3: reload: is not a section any more; write `verdict: {gate: hold}` for",
+    ),
     ("tasks: [1]\n", "agents.yaml:3: tasks: is a list, where a mapping is needed"),
 ]
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pallas.model import AgentChanged, Event, LoopBlocked, Notice, Reloaded
+from pallas.model import AgentChanged, Event, LoopBlocked, Notice, Reloaded, VerdictReached
 
 from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import EARLIER, FeedRun, State
@@ -94,6 +94,10 @@ def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
         case Reloaded(outcome="failed"):
             return glyphs.error, STYLES[Tone.ERROR]
         case Reloaded(outcome="held"):
+            return glyphs.degraded, STYLES[Tone.DEGRADED]
+        case VerdictReached(is_same=True):
+            return glyphs.ok, STYLES[Tone.OK]
+        case VerdictReached():
             return glyphs.degraded, STYLES[Tone.DEGRADED]
         case Reloaded(rolled_back=True):
             return glyphs.rolled_back, STYLES[Tone.DEGRADED]

@@ -1,10 +1,9 @@
 """Runs tests in fleets of this process, which keep nothing and disturb no other: from recordings, or live."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,13 +16,13 @@ from pallas.fleet.asked_servers import AskedServers
 from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
 from pallas.model import Fault, RecordedRun, Recording
 from pallas.model.fault_rules import AGENT
-from pallas.recordings.recorded_tools import RecordedTools
 from pallas.recordings.recording_folder import BadRecording, read
 from pallas.safe_text import one_line
 
 from .agent_test import AgentTest, Trial, TurnTest
-from .expectations import Expectations, Unmet, failures
+from .expectations import Unmet, failures, timeless
 from .live_bench import LiveBench
+from .recording_groups import RecordingGroups
 from .scorers import Scorers
 
 _NOTHING: Final = RecordedRun("", "", "")
@@ -31,14 +30,6 @@ _OF_AGENTS: Final = Unmet("faults", "workers and remote agents get them live onl
 _NONE: Final = Unmet(
     "recording", "it has none: run it with --live, or keep a run as a test with `pallas keep RUN`"
 )
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Recordings whose tools are the same as far as they have the same names."""
-
-    tools: dict[str, str] = field(default_factory=dict)
-    recordings: list[Recording] = field(default_factory=list)
 
 
 class RecordedBench:
@@ -55,7 +46,7 @@ class RecordedBench:
         self._changed = asyncio.Condition()
         self._agents: set[str] = set()
         self._recordings: dict[Path, Recording | str] = {}
-        self._groups: list[_Group] = []
+        self._groups = RecordingGroups()
         self._servers = AskedServers()
 
     @classmethod
@@ -87,26 +78,18 @@ class RecordedBench:
             except (BadRecording, OSError) as error:
                 self._recordings[path] = one_line(str(error), 300)
                 continue
-            self._add(found)
+            self._groups.add(found)
 
     async def replay(self, path: Path) -> ReplayOutcome:
         """Replay a recording, also one that no test has. Raises BadRecording, OSError, Fault."""
         recording = self._recordings.get(path)
         if recording is None:
             self._recordings[path] = recording = await asyncio.to_thread(read, path)
-            self._add(recording)
+            self._groups.add(recording)
         if isinstance(recording, str):
             raise BadRecording(recording)
         async with self._fleet_of(recording) as fleet:
             return await fleet.replay(recording)
-
-    def _add(self, recording: Recording) -> None:
-        tools = _tools_of(recording)
-        group = next((each for each in self._groups if _fit(each.tools, tools)), None)
-        if group is None:
-            self._groups.append(group := _Group())
-        group.tools |= tools
-        group.recordings.append(recording)
 
     async def run(self, test: AgentTest) -> Trial:
         """Run a test once, its turns one after the other, up to the first that fails."""
@@ -139,7 +122,7 @@ class RecordedBench:
         if outcome.is_miss:
             met = [Unmet("recording", one_line(outcome.fault, 500))]
         else:
-            met = [*failures(outcome.recording, _timeless(turn.expect)), *_unused(outcome, turn)]
+            met = [*failures(outcome.recording, timeless(turn.expect)), *_unused(outcome, turn)]
         if not met and turn is test.turns[-1]:
             met = await self._scorers.failures(test, outcome.recording)
         return replace(
@@ -157,14 +140,14 @@ class RecordedBench:
         There is one at a time, since a replay belongs to its event loop: another one is started when no test
         uses this one.
         """
-        group = next(each for each in self._groups if recording in each.recordings)
+        group = self._groups.of(recording)
         async with self._changed:
             await self._changed.wait_for(lambda: self._answers(recording) or not self._users)
             if not self._answers(recording) or self._fleet is None:
                 self._answered, self._fleet = [], None
                 await self._stack.aclose()
                 answered = list(group.recordings)
-                self._fleet = await self._stack.enter_async_context(self._started(answered))
+                self._fleet = await self._stack.enter_async_context(self._started(group.whole))
                 self._answered = answered
             fleet = self._fleet
             self._users += 1
@@ -179,12 +162,10 @@ class RecordedBench:
         """Whether the fleet that runs answers from this recording."""
         return recording in self._answered
 
-    def _started(self, recordings: Sequence[Recording]) -> AbstractAsyncContextManager[ReplayFleet]:
-        runs = tuple(run for each in recordings for run in each.runs)
-        offers = {name: offer for each in recordings for name, offer in each.offers.items()}
-        plan = ReplayPlan(replace(recordings[0], runs=runs, offers=offers))
-        names = (*(run.agent for run in runs), *self._agents)
-        return ReplayFleet.started(needed_by_all(self._project, names), plan, self._servers)
+    def _started(self, recording: Recording) -> AbstractAsyncContextManager[ReplayFleet]:
+        names = (*(run.agent for run in recording.runs), *self._agents)
+        project = needed_by_all(self._project, names)
+        return ReplayFleet.started(project, ReplayPlan(recording), self._servers)
 
 
 @asynccontextmanager
@@ -206,22 +187,3 @@ def _unused(outcome: ReplayOutcome, turn: TurnTest) -> Iterator[Unmet]:
     ended_by_fault = turn.faults is not None and outcome.recording.first.status != "ok"
     if outcome.unused is not None and not ended_by_fault:
         yield Unmet("recording", one_line(f"not all of it was used: {outcome.unused}", 500))
-
-
-def _tools_of(recording: Recording) -> dict[str, str]:
-    """What each tool of a recording is, by its name; and what each server offered, by agent and server."""
-    found = RecordedTools(recording).all
-    tools = {tool.name: json.dumps([tool.description, tool.schema], sort_keys=True) for tool in found}
-    offers = {
-        f"{server} of {run.agent}": name for run in recording.runs for server, name in run.offers.items()
-    }
-    return {**tools, **offers}
-
-
-def _fit(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    return all(tools.get(name, tool) == tool for name, tool in others.items())
-
-
-def _timeless(expected: Expectations) -> Expectations:
-    """Without the limit on seconds: a replay takes none."""
-    return replace(expected, most=replace(expected.most, seconds=None))

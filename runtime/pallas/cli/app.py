@@ -29,6 +29,7 @@ from pallas.cli.replay import replay
 from pallas.cli.route import route
 from pallas.cli.tasks import tasks
 from pallas.cli.test import test
+from pallas.cli.verdict import verdict
 from pallas.safe_text import one_line
 
 app = typer.Typer(
@@ -237,7 +238,7 @@ def token_hash() -> None:
 
 _COMMANDS = (
     chat, bridge, route, get, describe, answer, apply, delete, drain, record, diff, replay, fork, keep, test,
-    connect,
+    verdict, connect,
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command()(_command)

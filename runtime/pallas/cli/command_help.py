@@ -11,7 +11,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Look": ("get", "describe", "tasks", "diff", "route"),
     "Change": ("create", "apply", "delete", "fork", "lock"),
     "Serve": ("ready", "drain", "token", "systemd"),
-    "Tools": ("test", "keep", "record", "replay", "schema"),
+    "Tools": ("test", "verdict", "keep", "record", "replay", "schema"),
 }
 """The commands of ``pallas``, those that are used most first."""
 
@@ -57,6 +57,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "pallas token": "pallas token new ci --expires 90d",
     "pallas token hash": "pallas token hash < token.txt",
     "pallas token new": "pallas token new ci --expires 90d",
+    "pallas verdict": "pallas verdict --json",
 }
 """By the words of the command."""
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from pallas.agent_tests.reload_tests import ReloadTests
 from pallas.config import ConfigError, Project
 from pallas.event_loop import run
 from pallas.fleet import gc_policy
@@ -26,6 +25,7 @@ from pallas.model import Fault
 from pallas.model.fault_rules import FaultPlan
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
+from pallas.verdict.warm_judge import WarmJudge
 
 from .exit_status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 from .process_signals import AT_ONCE, DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
@@ -173,7 +173,7 @@ class ServedFleet:
                 worker=self._worker,
                 end_process=self._drain_once,
                 faults=self._faults,
-                tests=ReloadTests() if self._watch else None,
+                judge=WarmJudge() if self._watch else None,
             )
             fleet.reserve()
         except (Fault, ConfigError) as error:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pallas.fleet.reload.reload_report import more_mistakes, report_line
+from pallas.fleet.reload.reload_report import more_mistakes, report_line, verdict_line
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -13,6 +13,7 @@ from pallas.model import (
     LoopBlocked,
     Notice,
     Reloaded,
+    VerdictReached,
 )
 from pallas.telemetry.log.unread_output import STDERR, STDOUT
 
@@ -66,6 +67,10 @@ class Narrator:
                 self._complain(f"warning: {culprit} blocks the event loop of all agents{where}")
             case Reloaded():
                 self._reloaded(event)
+            case VerdictReached(is_same=True):
+                self.say(verdict_line(event))
+            case VerdictReached():
+                self._complain(f"warning: {verdict_line(event)}")
             case FleetChanged(state=state, detail=detail) if self._worker and (
                 state is FleetState.RUNNING or not detail
             ):

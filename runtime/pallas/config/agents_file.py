@@ -12,7 +12,7 @@ from .auth_section import ProjectAuth
 from .database import database_url_problem
 from .field_types import CHOICE, NAME_PATTERN, Line, Loose, Maybe, Port, Secret, TextRule
 from .file_model import FileModel
-from .kinds import PumpLimits, ReloadConfig, SessionLimits, TasksConfig
+from .kinds import PumpLimits, SessionLimits, TasksConfig, VerdictConfig
 from .limits_section import ProjectLimitsEntry
 from .llm_section import LlmSection
 from .models import Drain
@@ -20,6 +20,7 @@ from .network import bind_problem, host_problem, public_url_problem
 from .prices import Prices
 from .programs import ProgramEntry, ScriptedSection
 from .rbac import RbacSection
+from .section import Section
 from .supervision import UnfinishedCalls
 from .tool_section import ApprovalsSection, ToolsSection
 
@@ -112,8 +113,8 @@ class AgentsFile(FileModel):
     """How many sessions there may be, and for how long."""
     tasks: TasksConfig | None = None
     """Long work with a durable handle."""
-    reload: ReloadConfig | None = None
-    """What a new version of an agent has to pass while the fleet watches its files."""
+    verdict: VerdictConfig | None = None
+    """Which recorded runs would go differently after a save, while the fleet watches its files."""
     messages: PumpLimits | None = None
     """How much typed handlers may do at once."""
     limits: ProjectLimitsEntry | None = None
@@ -130,3 +131,10 @@ class AgentsFile(FileModel):
         None
     )
     """The agents by name. One at least, unless an ``organism.yaml`` beside this file has them."""
+
+    @classmethod
+    def unknown_key(cls, key: str, section: Section) -> tuple[str, ...] | None:
+        """What replaces a key that there was."""
+        if key != "reload":
+            return None
+        return "is not a section any more", "write `verdict: {gate: hold}` for `reload: {gate: tests}`"

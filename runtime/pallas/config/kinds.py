@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pallas.model import NO_PARAMS, Params, ProviderKind
 
@@ -18,7 +18,7 @@ TODO: Final = "system.todo"
 Dialect = Literal["auto", "acp", "ndjson"]
 RouteBy = Literal["capability", "examples", "model"]
 Permissions = Literal["ask", "reject", "allow"]
-ReloadGate = Literal["none", "tests"]
+VerdictGate = Literal["off", "warn", "hold"]
 LlmStrategy = Literal["failover", "round-robin", "least-loaded"]
 MAX_SECONDS: Final = 30 * 86_400.0
 
@@ -223,10 +223,17 @@ class TasksConfig(FileValue):
     """Tasks under way at a time."""
 
 
-class ReloadConfig(FileValue):
-    """What a new version of an agent has to pass while the fleet watches its files."""
+def _off(value: Any) -> Any:
+    """``off`` without quotes, which YAML takes for false."""
+    return "off" if value is False else value
 
-    gate: Annotated[ReloadGate, CHOICE] = "none"
-    """With ``tests`` a version is held back until the recorded tests that lead to its agent pass."""
+
+class VerdictConfig(FileValue):
+    """Which recorded runs would go differently after a save, while the fleet watches its files."""
+
+    gate: Annotated[VerdictGate, BeforeValidator(_off), CHOICE] = "warn"
+    """``warn`` says so once the new version is live; ``hold`` keeps the old one until all are the same."""
+    recent: Annotated[int, Field(ge=0, le=200)] = 0
+    """The last runs of each agent that are judged too, beside the kept tests."""
     timeout: Annotated[float, Field(ge=1, le=3_600)] = 60.0
-    """Seconds that those tests have; a version that they do not judge until then is held back."""
+    """Seconds for all runs; those that are not judged until then are ``not decided``."""

@@ -21,12 +21,12 @@ from .kinds import (
     LlmRouting,
     ProviderConfig,
     PumpLimits,
-    ReloadConfig,
     RemoteConfig,
     RouterConfig,
     SessionLimits,
     TasksConfig,
     TypedConfig,
+    VerdictConfig,
     WorkerConfig,
 )
 from .where import Where as Where
@@ -369,7 +369,7 @@ class Project:
     database_url: Annotated[str, AT_START] = field(default="", repr=False)
     sessions: Annotated[SessionLimits, AT_ONCE] = field(default_factory=SessionLimits)
     tasks: Annotated[TasksConfig, AT_ONCE] = field(default_factory=TasksConfig)
-    reload: Annotated[ReloadConfig, AT_ONCE] = field(default_factory=ReloadConfig)
+    verdict: Annotated[VerdictConfig, AT_ONCE] = field(default_factory=VerdictConfig)
     default_agent: Annotated[str, AT_ONCE] = ""
     organism_file: Annotated[Path | None, NO_EFFECT] = None
     messages: Annotated[PumpLimits, _HANDLER_PROCESSES] = field(default_factory=PumpLimits)

@@ -11,7 +11,7 @@ from .auth_section import auth_config, check_agent_auth
 from .database import MEMORY
 from .files import shown
 from .graph import check_default_agent, check_depends_on, check_groups, check_peers, check_slugs
-from .kinds import ReloadConfig, SessionLimits, TasksConfig
+from .kinds import SessionLimits, TasksConfig, VerdictConfig
 from .limits_section import limits_of
 from .models import LockRules, Project
 from .network import allowed_host_problem
@@ -101,7 +101,7 @@ def read_topology(
         database_url=given.database_url or "",
         sessions=given.sessions or SessionLimits(),
         tasks=given.tasks or TasksConfig(),
-        reload=given.reload or ReloadConfig(),
+        verdict=given.verdict or VerdictConfig(),
         messages=messages_of(given, organism),
         llm=llm_of(given, organism, variables),
         limits=limits_of(given.limits),

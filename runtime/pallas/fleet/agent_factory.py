@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
-from pallas.executors.replay.replay import replays_models
+from pallas.executors.replay.replay import is_answered, replays_models
 from pallas.model import AgentKind, Fault, FaultType, LockMode
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
@@ -38,9 +38,9 @@ async def make_executor(
     those that it sends messages to: their fleet has to say so. An LLM with ``isolation: process`` imports
     fast-agent in its own process alone. Raises Fault (CONFIG) for a kind that this installation cannot serve.
     """
-    typed = is_typed(config)
-    factory = await asyncio.to_thread(_imported, config, _executor_of(config))
-    if config.kind != "router" and not typed:
+    typed, kind = is_typed(config), _executor_of(config)
+    factory = await asyncio.to_thread(_imported, config, kind)
+    if kind == _RECORDED or (config.kind != "router" and not typed):
         executor: Executor = factory(project, config)
         return executor
     needed = ground if typed else route
@@ -77,7 +77,7 @@ def is_typed(config: AgentConfig) -> bool:
 
 
 def _executor_of(config: AgentConfig) -> tuple[str, str]:
-    if config.kind in _ELSEWHERE and replays_models():
+    if (config.kind in _ELSEWHERE and replays_models()) or is_answered(config.name):
         return _RECORDED
     if config.kind == "llm" and config.isolation == "process":
         return _PROCESS

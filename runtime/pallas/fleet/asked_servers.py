@@ -11,7 +11,7 @@ from pallas.downstreams.raw_streams import was_silent
 from pallas.downstreams.result_fit import LeftOut
 from pallas.executors.server_offers import offer_value, stored_offer
 from pallas.model import Fault, FaultType
-from pallas.model.codec import decode, loads
+from pallas.model.codec import decode, dumps, encode_as, loads
 from pallas.model.server_offer import ServerOffer
 from pallas.safe_text import one_line
 from pallas.toolbox.server_connection import connected
@@ -54,6 +54,18 @@ class AskedServers:
         children_use_our_python()
         found = await asyncio.gather(*(self._ask(project, name) for name in names))
         return dict(zip(names, found, strict=True))
+
+    def remembered(self) -> frozenset[str]:
+        """What is remembered, each server as a text for ``remember``."""
+        return frozenset(
+            dumps([*key, loads(encode_as(ServerOffer, each.offer))]).decode()
+            for key, each in self._known.items()
+        )
+
+    def remember(self, text: str) -> None:
+        """Remember what another one did. Raises ValueError, Undecodable."""
+        name, digest, offer = loads(text)
+        self._known[name, digest] = AskedServer(decode(ServerOffer, offer))
 
     async def _ask(self, project: Project, name: str) -> AskedServer:
         key = name, await asyncio.to_thread(server_digest, project, name)

@@ -24,6 +24,7 @@ from pallas.model import (
     Notice,
     ToolOutcome,
     Verb,
+    VerdictReached,
 )
 from pallas.model.fault_rules import FaultPlan
 from pallas.questions.questions import Questions
@@ -53,8 +54,9 @@ from .ports import ANYWHERE, LOOPBACK, WELL_KNOWN, FleetPorts
 from .programs import Programs
 from .registration import Registration
 from .reload.applier import ReloadContext
-from .reload.recorded_tests import RecordedTests
+from .reload.recent_runs import RecentRuns
 from .reload.reloader import Reloader
+from .reload.verdict_judge import VerdictJudge
 from .shutdown import LEAST, STOP_WITHIN, Drained, ShutdownParts, drain, end
 from .start_order import StartOrder
 from .startup import (
@@ -92,7 +94,7 @@ class Fleet:
     by themselves. ``database`` is the URL of the database for conversations; without one they live in memory
     and there is no REST API. ``worker`` is this process where several serve the project. ``end_process`` has
     the process drain the fleet and end; there is none in a workbench. ``faults`` are injected into its calls
-    of models and tools. ``tests`` are those of the project, which hold new versions back where it says so.
+    of models and tools. ``judge`` says which recorded runs would go differently after a save.
 
     Making a fleet reads the offline model's script. Raises ConfigError with its mistakes.
     """
@@ -113,12 +115,12 @@ class Fleet:
         worker: WorkerProcess | None = None,
         end_process: Callable[[], None] | None = None,
         faults: FaultPlan | None = None,
-        tests: RecordedTests | None = None,
+        judge: VerdictJudge | None = None,
     ) -> None:
         project = served_project(project, only)
         bind = project.bind or (LOOPBACK if dev else ANYWHERE)
         injection = FaultInjection(faults) if faults is not None else None
-        options = FleetOptions(bind, only, watch, worker, end_process, injection, tests, lock_mode_of(dev))
+        options = FleetOptions(bind, only, watch, worker, end_process, injection, judge, lock_mode_of(dev))
         context = self.context = new_context(project, options, hub, dev, record, database)
         self.ports = FleetPorts(
             project, host=bind, hosts=allowed_hosts_of(project, bind), only=only, worker=worker
@@ -224,6 +226,11 @@ class Fleet:
     def registry_url(self) -> str:
         """The registry's document, as this machine reaches it; empty when none is served."""
         return "" if self.context.is_alone else self.ports.origin + WELL_KNOWN
+
+    @property
+    def last_verdict(self) -> VerdictReached | None:
+        """The last verdict on a save; None before the first."""
+        return self._reloader.last_verdict
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as a value. Safe from any thread."""
@@ -441,6 +448,7 @@ class Fleet:
             start=self._order.start,
             now=self.dynamic_agents.now,
             check_providers=self._monitor.providers.adopt,
+            recent=RecentRuns(self.context, lambda: self.ledger),
         )
         return Reloader(parts, take=self._take_files, script=self.surfaces.offline_model.replace)
 
@@ -455,6 +463,7 @@ class Fleet:
                 self._control.close,
                 self.inspector.close,
                 self._members.close,
+                self._reloader.end_verdicts,
                 *(agent.supervisor.close for agent in self.agents),
             ),
             layers=[

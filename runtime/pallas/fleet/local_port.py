@@ -35,6 +35,7 @@ from pallas.model import (
     ThreadRecord,
     ToolOutcome,
     Verb,
+    VerdictReached,
     refusals,
 )
 from pallas.model.ids import mint
@@ -116,6 +117,10 @@ class LocalPort(FleetPort):
 
     async def unfinished_calls(self, run_id: str) -> tuple[str, ...]:
         return await unfinished_calls(self._fleet.kernel, self._fleet.ledger, run_id)
+
+    async def verdict(self) -> tuple[VerdictReached, ...]:
+        last = self._fleet.last_verdict
+        return (last,) if last is not None else ()
 
     async def run_limits(self, run_id: str) -> tuple[AccountStatus, ...]:
         spending = self._fleet.kernel.spending

@@ -8,7 +8,7 @@ from pallas.config import Project
 from pallas.executors.faults.fault_injection import FaultInjection
 from pallas.model import LockMode
 
-from .reload.recorded_tests import RecordedTests
+from .reload.verdict_judge import VerdictJudge
 from .worker_process import WorkerProcess
 
 
@@ -29,8 +29,8 @@ class FleetOptions:
 
     faults: FaultInjection | None = None
     """What injects faults into calls of models and tools."""
-    tests: RecordedTests | None = None
-    """The tests of the project, which may hold new versions back."""
+    judge: VerdictJudge | None = None
+    """What judges recorded runs after a save."""
     lock_mode: LockMode = "hold"
     """What a difference from ``tools.lock`` does where the project does not say."""
 

@@ -6,7 +6,7 @@ With all of them live it goes on from a step of a recording.
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,10 +20,10 @@ from pallas.config.network import AGENTS
 from pallas.config.ports import free_port
 from pallas.executors.faults.fault_injection import current_injection
 from pallas.executors.replay.replay import Replay, ReplayPlan
-from pallas.model import Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
+from pallas.model import AgentState, Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.ids import mint_run
-from pallas.recordings.replay_check import ReplayDifference, first_replay_difference, first_unused
+from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference, first_unused
 from pallas.recordings.sent_history import sent_history
 from pallas.runs.in_flight import InFlight
 from pallas.runs.run_recording import record_run
@@ -88,6 +88,18 @@ class ReplayFleet:
         return self._fleet.project.registry_port
 
     @property
+    def templates(self) -> Templates:
+        """The templates of instructions that name the date, by agent."""
+        return self._replay.templates
+
+    def trouble_of(self, agent: str) -> str:
+        """Why an agent of it cannot answer; empty for one that can, and one that it does not have."""
+        known = self._fleet.context.agents.get(agent)
+        if known is None or known.state is AgentState.READY:
+            return ""
+        return known.reason or known.state.value
+
+    @property
     def runs_in_flight(self) -> InFlight:
         """Its runs that are not over."""
         return self._fleet.kernel.in_flight
@@ -103,7 +115,7 @@ class ReplayFleet:
         """
         port = free_port()
         offered = await asyncio.to_thread(_offered, project)
-        plan = replace(plan, agents_at=dict(_agents_at(project, port)), offered=offered)
+        plan = replace(plan, agents_at=dict(_agents_at(project, port, plan.answered)), offered=offered)
         changed = await asyncio.to_thread(changed_servers, project, plan)
         asked = await (servers or AskedServers()).ask(project, changed) if changed else {}
         plan = replace(
@@ -202,11 +214,14 @@ def _request_of(recording: Recording) -> RunRequest:
     )
 
 
-def _agents_at(project: Project, port: int) -> Iterator[tuple[str, str]]:
-    """The servers of a project that are agents of it, with their URLs at the port of a replay."""
+def _agents_at(project: Project, port: int, answered: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The servers of a project that are agents of it, with their URLs at the port of a replay.
+
+    Without those in ``answered``: a call of one has its recorded result, as that of any other server.
+    """
     for server in project.downstreams.values():
         for agent in project.agents.values():
-            if server.url and leads_to(server.url, agent.name, project):
+            if agent.name not in answered and server.url and leads_to(server.url, agent.name, project):
                 yield server.name, f"http://{_LOOPBACK}:{port}/{AGENTS}/{agent.slug}/mcp"
 
 

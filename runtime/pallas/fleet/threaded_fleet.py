@@ -37,7 +37,7 @@ from pallas.telemetry.log import reapply_logging, redact_project, setup_logging
 
 if TYPE_CHECKING:
     from .fleet import Fleet
-    from .reload.recorded_tests import RecordedTests
+    from .reload.verdict_judge import VerdictJudge
     from .running_fleet import OtherFleet
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class ThreadedFleet(RunningFleet):
 
     ``start`` returns at once; a project with mistakes has the state ``failed`` and lists all of them in
     ``error``. With ``watch`` changed files are applied automatically. ``faults`` is a file with faults to be
-    injected, by default ``faults.yaml`` of the project. ``tests`` are those of the project. Every method may
+    injected, by default ``faults.yaml`` of the project. ``judge`` judges saves. Every method may
     be called from any thread.
     """
 
@@ -58,10 +58,10 @@ class ThreadedFleet(RunningFleet):
         *,
         watch: bool = False,
         faults: Path | None = None,
-        tests: "RecordedTests | None" = None,
+        judge: "VerdictJudge | None" = None,
     ) -> None:
         self._root = root
-        self._tests = tests
+        self._judge = judge
         self._faults = faults
         self._watch = watch
         self._hub = EventHub()
@@ -214,7 +214,7 @@ class ThreadedFleet(RunningFleet):
                 watch=self._watch,
                 database=database,
                 faults=faults,
-                tests=self._tests,
+                judge=self._judge,
             )
             fleet.reserve()
         except (Fault, ConfigError) as error:

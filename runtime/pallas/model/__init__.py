@@ -144,6 +144,7 @@ from .tool_lock import (
     ToolFinding,
 )
 from .trace import TraceContext
+from .verdict import RunSource, RunVerdict, VerdictReached, VerdictWord
 
 __all__ = [
     "ANONYMOUS",
@@ -244,9 +245,11 @@ __all__ = [
     "RunRecord",
     "RunRequest",
     "RunResult",
+    "RunSource",
     "RunStarted",
     "RunStatus",
     "RunTexts",
+    "RunVerdict",
     "RunVersion",
     "RunningFleet",
     "Said",
@@ -291,6 +294,8 @@ __all__ = [
     "TraceContext",
     "Usage",
     "Verb",
+    "VerdictReached",
+    "VerdictWord",
     "WatchMode",
     "WatchSnapshot",
     "operation",

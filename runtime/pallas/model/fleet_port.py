@@ -26,6 +26,7 @@ from .questions import Question
 from .snapshot import FleetSnapshot
 from .spend_limits import AccountStatus
 from .steps import Step, StepDetail
+from .verdict import VerdictReached
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
 """Actions on one agent. ``reload`` reads its definition again while the agent keeps answering; ``rollback``
@@ -161,6 +162,10 @@ class FleetPort(ABC):
 
         Empty for a run that no other fleet began.
         """
+
+    @operation("GET /verdict", scope=TokenScope.TEXTS, title="read the verdict", when_stopped=())
+    async def verdict(self) -> tuple[VerdictReached, ...]:
+        """The last verdict on a save; empty before the first."""
 
     @operation("GET /runs/{run_id}/limits", scope=TokenScope.READ, title="read limits", when_stopped=())
     async def run_limits(self, run_id: RunId) -> tuple[AccountStatus, ...]:

@@ -42,7 +42,7 @@ class RecordedTools:
             entries = request.get("tools") if isinstance(request, dict) else None
             if (text := json.dumps(entries)) not in seen:
                 seen[text] = None
-                self._lists.append(list(_tools_in(entries)))
+                self._lists.append(list(tools_in(entries)))
             self._read_instructions(detail)
         # Agents may see some of the tools only: the order of the longest list is the server's.
         self._lists.sort(key=len, reverse=True)
@@ -70,7 +70,7 @@ class RecordedTools:
                 self._instructions.setdefault(server, text)
 
 
-def _tools_in(entries: Any) -> Iterator[RecordedTool]:
+def tools_in(entries: Any) -> Iterator[RecordedTool]:
     """The tools in the list of any provider, with the names that models know."""
     for entry in _dicts(entries):
         declared = _dicts(entry.get("functionDeclarations"))

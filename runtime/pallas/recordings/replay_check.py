@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from pallas.model import RecordedRun, Recording, Step, StepDetail
+from pallas.model import RecordedRun, Recording, Step, StepDetail, StepKind
 from pallas.model.dated_template import DatedTemplate
 from pallas.model.step_view import view_of
 from pallas.model.steps import OWN_CODE
@@ -22,7 +22,8 @@ class ReplayDifference:
     """What differs, in a few words, in the run of which agent; ``step`` is its number, 0 for the run itself.
 
     ``field`` says where, with both values, unless something is missing on one side. With ``is_unused`` the
-    recording has something there that the replay did not need.
+    recording has something there that the replay did not need. ``run`` is the id of the recorded run,
+    ``kind`` that of the recorded step, empty for the run itself.
     """
 
     agent: str
@@ -30,10 +31,17 @@ class ReplayDifference:
     step: int = 0
     field: FieldDifference | None = None
     is_unused: bool = False
+    run: str = ""
+    kind: StepKind | Literal[""] = ""
+
+    @property
+    def place(self) -> str:
+        """``step 3 of desk``, or the agent alone."""
+        return f"step {self.step} of {self.agent}" if self.step else self.agent
 
     def __str__(self) -> str:
         """One line."""
-        place = f"step {self.step} of {self.agent}" if self.step else self.agent
+        place = self.place
         if self.field is None:
             return f"{place}: {self.what}"
         path, before, after = self.field.path, self.field.before, self.field.after
@@ -74,23 +82,23 @@ class _Check:
         for step in _own_steps(before):
             found = _counterpart(step, left, templates)
             if found is None:
-                yield _unmatched(before.agent, step, left, templates)
+                yield _unmatched(before, step, left, templates)
                 return
             left.remove(found)
             # What it led to comes first: that is why its answer differs.
             yield from self._nested((before, step.step), (after, found.step))
-            yield from _step_differences(before.agent, step, found)
+            yield from _step_differences(before, step, found)
         if left:
             extra = left[0].step
             what = f"the {extra.kind} request {extra.name} is not in the recording"
-            yield ReplayDifference(before.agent, what, extra.number)
+            yield ReplayDifference(before.agent, what, extra.number, run=before.id, kind=extra.kind)
         # What no step asked for: a router's agent.
         yield from self._nested((before, None), (after, None))
         was, now = (
             {"status": run.status, "fault": run.fault, "answer": run.answer} for run in (before, after)
         )
         for field in differences(was, now, same):
-            yield ReplayDifference(before.agent, "the run ends otherwise", field=field)
+            yield ReplayDifference(before.agent, "the run ends otherwise", field=field, run=before.id)
 
     def _nested(
         self, before: tuple[RecordedRun, Step | None], after: tuple[RecordedRun, Step | None]
@@ -107,7 +115,8 @@ class _Check:
         if len(were) != count:
             what = f"it leads to {count} runs, and led to {len(were)}"
             number = step.number if step is not None else 0
-            yield ReplayDifference(run.agent, what, number, is_unused=lacks)
+            kind = step.kind if step is not None else ""
+            yield ReplayDifference(run.agent, what, number, None, lacks, run.id, kind)
 
 
 def _pairs(
@@ -150,25 +159,27 @@ def _counterpart(
 
 
 def _unmatched(
-    agent: str, step: StepDetail, left: Sequence[StepDetail], templates: tuple[DatedTemplate, ...]
+    run: RecordedRun, step: StepDetail, left: Sequence[StepDetail], templates: tuple[DatedTemplate, ...]
 ) -> ReplayDifference:
-    value = step.step
+    value, agent = step.step, run.agent
     nearest = next((each for each in left if each.step.kind == value.kind), None)
     if nearest is None:
         what = f"the {value.kind} request {value.name} is not made"
-        return ReplayDifference(agent, what, value.number, is_unused=True)
+        return ReplayDifference(agent, what, value.number, None, True, run.id, value.kind)
     was, now = (form_of(value.kind, each.request, templates) for each in (step, nearest))
     field = next(differences(was, now, same), None)
-    return ReplayDifference(agent, f"another {value.kind} request", value.number, field, is_unused=True)
+    what = f"another {value.kind} request"
+    return ReplayDifference(agent, what, value.number, field, True, run.id, value.kind)
 
 
-def _step_differences(agent: str, step: StepDetail, found: StepDetail) -> Iterator[ReplayDifference]:
+def _step_differences(run: RecordedRun, step: StepDetail, found: StepDetail) -> Iterator[ReplayDifference]:
     value = step.step
     if value.state != found.step.state:
         what = f"the {value.kind} request {value.name} ends as {found.step.state}, and ended as {value.state}"
-        yield ReplayDifference(agent, what, value.number)
+        yield ReplayDifference(run.agent, what, value.number, None, False, run.id, value.kind)
     for field in differences(_answer(step), _answer(found), same):
-        yield ReplayDifference(agent, f"another answer of {value.name}", value.number, field)
+        what = f"another answer of {value.name}"
+        yield ReplayDifference(run.agent, what, value.number, field, False, run.id, value.kind)
 
 
 def _answer(detail: StepDetail) -> Any:

@@ -1,4 +1,4 @@
-"""The executor of an agent that answers elsewhere, a worker or a remote one, from a recording."""
+"""The executor of an agent whose questions a recording answers: a worker, a remote one, or any other."""
 
 import asyncio
 from typing import Any

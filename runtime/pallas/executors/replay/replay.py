@@ -38,7 +38,8 @@ class ReplayPlan:
     servers and the agents' own functions, else those in ``live_servers``; functions are ``local`` there.
     ``agents_at`` are the servers that are agents of the replay's own fleet, with their URLs there.
     ``offered`` is what servers list by ``tools.lock``; ``asked`` is what changed servers said that they offer
-    now. Both replace what was recorded of them. ``is_timed``: answers take as long as they did.
+    now. Both replace what was recorded of them. ``answered`` are agents whose questions are answered from the
+    recording, whatever their kind. ``is_timed``: answers take as long as they did.
     """
 
     recording: Recording = field(repr=False)
@@ -48,6 +49,7 @@ class ReplayPlan:
     agents_at: Mapping[str, str] = field(default_factory=dict)
     offered: Mapping[str, Surface] = field(default_factory=dict, repr=False)
     asked: Mapping[str, ServerOffer] = field(default_factory=dict, repr=False)
+    answered: frozenset[str] = frozenset()
     is_timed: bool = False
 
     def is_live(self, server: str) -> bool:
@@ -206,6 +208,12 @@ def replays_models() -> bool:
     """Whether models of the running event loop are answered from a recording."""
     replay = current_replay()
     return replay is not None and not replay.plan.live_models
+
+
+def is_answered(agent: str) -> bool:
+    """Whether a replay of the running event loop answers the questions to this agent."""
+    replay = current_replay()
+    return replay is not None and agent in replay.plan.answered
 
 
 def is_hurried() -> bool:

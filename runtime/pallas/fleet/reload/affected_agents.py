@@ -279,11 +279,12 @@ def _users(url: str, others: Iterable[AgentFacts]) -> set[str]:
         for name in each.servers or ()
         if (downstream := each.project.downstreams.get(name)) is not None
         and downstream.url
-        and _same_place(downstream.url, url)
+        and same_place(downstream.url, url)
     }
 
 
-def _same_place(one: str, other: str) -> bool:
+def same_place(one: str, other: str) -> bool:
+    """Whether two URLs lead to the same path of the same port."""
     first, second = urlsplit(one), urlsplit(other)
     if first.port is None or first.port != second.port or not url_is_local(one) or not url_is_local(other):
         return one == other

@@ -24,6 +24,7 @@ from ..membership import Membership
 from ..programs import Programs
 from ..versions import MAX_PREDECESSORS
 from .affected_agents import ReloadPlan, file_of
+from .recent_runs import RecentRuns
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class ReloadContext:
     now: Callable[[Project], Project]
     """Lays the agents that no file declares over a project, as they are now: they come and go at any time."""
     check_providers: Callable[[Project], object]
+    recent: RecentRuns
 
 
 class Applier:

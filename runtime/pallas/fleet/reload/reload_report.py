@@ -1,11 +1,15 @@
 """An attempt at a new version in one line, for the log and for a terminal."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from pallas.model import Reloaded
+from pallas.model import Reloaded, VerdictReached
 from pallas.model.context_bill import changes_text
+from pallas.model.verdict import verdict_text
+from pallas.safe_text import one_line
 
 MAX_MISTAKES: Final = 50
+_MAX_LINE: Final = 800
 
 
 def more_mistakes(event: Reloaded) -> list[str]:
@@ -18,7 +22,7 @@ def more_mistakes(event: Reloaded) -> list[str]:
 def report_line(event: Reloaded) -> str:
     """An attempt in one line: agent, version, duration, files and differences."""
     who = event.agent or "project"
-    because = f" ({', '.join(event.files[:5])}{', …' if len(event.files) > 5 else ''})" if event.files else ""
+    because = f" ({_named(event.files)})" if event.files else ""
     if event.outcome == "unchanged":
         return f"{who}: nothing changed{because}"
     if event.outcome == "failed":
@@ -32,3 +36,13 @@ def report_line(event: Reloaded) -> str:
     version = f"version {event.version} is live" if event.agent else "reloaded"
     again = " again" if event.rolled_back else ""
     return f"{who}: {version}{again} after {event.seconds:.2f} s{because}{different}{tokens}"
+
+
+def verdict_line(event: VerdictReached) -> str:
+    """A verdict in one line: ``saved desk.py: 3 same, 1 other words (lamps: ...) after 0.41 s``."""
+    what = _named(event.files) or _named(event.agents)
+    return one_line(f"saved {what}: {verdict_text(event)} after {event.seconds:.2f} s", _MAX_LINE)
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}"

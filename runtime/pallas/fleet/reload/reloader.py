@@ -20,6 +20,7 @@ from pallas.model import (
     Notice,
     Reloaded,
     ReloadOutcome,
+    VerdictReached,
     WatchMode,
     WatchSnapshot,
 )
@@ -32,8 +33,9 @@ from .applier import Applier, ReloadContext, config_changes
 from .file_state import FileFingerprints, SelfWrites, WordSearch, until_quiet
 from .file_usage import FileUsage, usage_of
 from .file_watcher import FileWatcher
-from .reload_gate import ReloadGate
-from .reload_report import more_mistakes, report_line
+from .reload_report import more_mistakes, report_line, verdict_line
+from .save_effects import SaveEffects, effects_of_save
+from .verdict_gate import VerdictGate
 from .watched_folders import may_matter
 
 log = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ class Reloader:
     ) -> None:
         self._applier = Applier(context)
         self._fleet = context.fleet
-        self._gate = ReloadGate(self._applier, context.fleet, self._is_outdated)
+        self._gate = VerdictGate(self._applier, context.fleet, context.recent, self._is_outdated)
         self._now = context.now
         self._programs = context.programs
         self._take = take
@@ -181,6 +183,8 @@ class Reloader:
         await self.watching()
         self._looked = True
         await self._look_around(self._began)
+        if self._watcher is not None:
+            self._fleet.tasks.start(self._gate.verdicts.warm())
         while True:
             await self._awake()
             if self._fleet.lifecycle.state is not FleetState.RUNNING:
@@ -193,6 +197,15 @@ class Reloader:
             except Exception:
                 log.exception("changed files could not be applied")
                 self._tell("error", "changed files could not be applied; the log has the details")
+
+    @property
+    def last_verdict(self) -> VerdictReached | None:
+        """The last verdict that was reached on a save."""
+        return self._gate.verdicts.last
+
+    async def end_verdicts(self) -> None:
+        """End the verdict that is under way, and what judges."""
+        await self._gate.close()
 
     def close(self) -> None:
         """Hear nothing more."""
@@ -258,10 +271,14 @@ class Reloader:
                 self._latest = new
                 changed = ChangeSet(files, variables, reread=True, mentions=changed.mentions)
         down = [each.config.name for each in self._programs if each.state in _DOWN]
+        known = self._known(uses)
         plan = await asyncio.to_thread(
-            plan_reload, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
+            plan_reload, changed, old, new, known, uses.programs, down=down, only=self._only
         )
-        outcomes = await self._apply(plan, changed, _as_started(new, old), old, began, requested=requested)
+        effects = effects_of_save(changed, old, new, known, plan, self._names(changed.files))
+        outcomes = await self._apply(
+            plan, changed, effects, _as_started(new, old), old, began, requested=requested
+        )
         # When the last of the new versions took over: who saves after that has waited for it.
         live = max((began + each.seconds for each in outcomes), default=began)
         live = monotonic() if self._gate.was_cut else live
@@ -312,17 +329,18 @@ class Reloader:
         self,
         plan: ReloadPlan,
         changed: ChangeSet,
+        effects: SaveEffects,
         new: Project,
         old: Project,
         began: float,
         *,
         requested: bool,
     ) -> tuple[Reloaded, ...]:
-        files = self._names(changed.files)
+        files = effects.files
         if plan.script and new.scripted is not None:
             await self._read_script(new.scripted.script, began)
         found = config_changes(plan, old, new) if changed.reread else ()
-        outcomes = await self._gate.apply(plan, new, began, saved=files, requested=requested)
+        outcomes = await self._gate.apply(plan, new, began, effects, requested=requested)
         failed = sorted({each.agent for each in outcomes if each.outcome == "failed"})
         live = any(each.outcome == "live" for each in outcomes)
         outcome: ReloadOutcome = "unchanged"
@@ -448,6 +466,9 @@ class Reloader:
         if self._gate.hear(event) and self._gate.held:  # others may have waited for it
             self._unknown = True
             self._wake.set()
+        if isinstance(event, VerdictReached):
+            level = logging.INFO if event.is_same else logging.WARNING
+            log.log(level, "%s", verdict_line(event))
         if not isinstance(event, Reloaded):
             return
         self._last = event

@@ -21,6 +21,7 @@ from pallas.model import (
     StepChanged,
     TextDelta,
     TodoChanged,
+    VerdictReached,
     codec,
 )
 
@@ -114,6 +115,10 @@ def for_lookers(event: Event) -> Event:
             return replace(event, detail="")
         case QuestionAsked():
             return replace(event, message="")
+        case VerdictReached():
+            return replace(
+                event, runs=tuple(replace(run, what="", before="", after="") for run in event.runs)
+            )
         case _:
             return event
 

@@ -1,14 +1,14 @@
-"""New versions of agents that wait until the tests of the project pass (``reload: {gate: tests}``)."""
+"""Verdicts on saves: said beside new versions of agents, or before them (``verdict: {gate: hold}``)."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
-from pallas.config import ConfigError, Project
-from pallas.model import AgentChanged, AgentState, Event, Fault, HoldingTest, Reloaded
+from pallas.config import Project
+from pallas.model import AgentChanged, AgentState, Event, HoldingTest, Reloaded, VerdictReached
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -16,21 +16,24 @@ from ..context import FleetContext
 from .affected_agents import ReloadPlan
 from .applier import Applier
 from .failure_report import details_of
+from .recent_runs import RecentRuns
+from .save_effects import SaveEffects
+from .verdicts import LeadingRuns, Save, Verdicts
 
 log = logging.getLogger(__name__)
 
-# Tests that one event names, and those that one line names.
+# Runs that one event names, and those that one line names.
 _MAX_TESTS: Final = 50
 _MAX_NAMED: Final = 5
 _MAX_WHY: Final = 300
-# Seconds that tests which are no longer wanted have to end.
+# Seconds that a verdict which is no longer wanted has to end.
 _END: Final = 2.0
 _NOBODY: Final = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Why a version is held back: by ``tests``, else because of ``error``; ``of`` is how many were asked."""
+class HoldReason:
+    """Why a version is held back: by ``tests``, else because of ``error``; ``of`` is how many were judged."""
 
     tests: tuple[HoldingTest, ...] = ()
     of: int = 0
@@ -39,42 +42,47 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """``1 of 5 tests fails: lamps (answer.contains: ...)``."""
+        """``1 of 5 runs would go differently: lamps (other words: ...)``."""
         if not self.tests:
             return one_line(self.error, 400)
         first, *others = self.tests
-        failing = (
-            f"{len(self.tests)} of {self.of} test{'s' * (self.of != 1)} fail{'s' * (len(self.tests) == 1)}"
-        )
+        differing = f"{len(self.tests)} of {self.of} run{'s' * (self.of != 1)} would go differently"
         names = [f"{first.name} ({first.why})", *(each.name for each in others[: _MAX_NAMED - 1])]
         more = ", …" if len(self.tests) > _MAX_NAMED else ""
-        return one_line(f"{failing}: {', '.join(names)}{more}", 400)
+        return one_line(f"{differing}: {', '.join(names)}{more}", 400)
 
 
-class ReloadGate:
-    """Applies plans, and holds new versions back that recorded tests do not pass with.
+class VerdictGate:
+    """Applies plans, and has recorded runs judged: after them, or before, with new versions held back.
 
     ``is_outdated`` tells whether files changed since the plan was made. Belongs to the fleet's event loop;
     ``testing`` and ``held`` may be read from any thread.
     """
 
     def __init__(
-        self, applier: Applier, fleet: FleetContext, is_outdated: Callable[[], Awaitable[bool]]
+        self,
+        applier: Applier,
+        fleet: FleetContext,
+        recent: RecentRuns,
+        is_outdated: Callable[[], Awaitable[bool]],
     ) -> None:
         self._applier = applier
         self._fleet = fleet
-        self._tests = fleet.options.tests
+        self.verdicts = Verdicts(fleet, recent)
         self._is_outdated = is_outdated
         self._news = asyncio.Event()
         self.testing: tuple[str, ...] = ()
-        """The agents whose next version waits for tests that run now."""
+        """The agents whose next version waits for a verdict."""
         self.was_cut = False
         """Whether the last plan was given up in the middle, for files that changed meanwhile."""
         self._held: dict[str, Reloaded] = {}
         self._due: set[str] = set()
-        """Agents whose version is due only because it waits, or waited, for tests."""
+        """Agents whose version is due only because it waits, or waited, for a verdict."""
         self._let_through: frozenset[str] = _NOBODY
         """Agents of the last requested reload whose version is still due."""
+        self._warning: asyncio.Task[None] | None = None
+        self._unjudged: Save | None = None
+        """What the verdict that is under way, or was given up, is about."""
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -103,31 +111,89 @@ class ReloadGate:
         return False
 
     async def apply(
-        self, plan: ReloadPlan, new: Project, began: float, *, saved: Collection[str], requested: bool
+        self,
+        plan: ReloadPlan,
+        new: Project,
+        began: float,
+        effects: SaveEffects,
+        *,
+        requested: bool,
     ) -> tuple[Reloaded, ...]:
-        """Carry out a plan as ``Applier.apply``; one that is ``requested`` waits for no test.
+        """Carry out a plan as ``Applier.apply``; one that is ``requested`` waits for no verdict.
 
-        ``saved`` are the changed files as they are shown: what is held for the same reason as before is told
-        again only for those.
+        What is held for the same reason as before is reported again only for a save of its own files.
         """
         self.was_cut = False
         for name in plan.remove:
             self._held.pop(name, None)
-        if requested or self._tests is None or new.reload.gate == "none":
+        gate = self.verdicts.gate_of(new)
+        if requested or gate == "off":
             outcomes = await self._applier.apply(plan, new, began)
             self._let_through = frozenset(plan.reload) & self._applier.owed.keys() if requested else _NOBODY
             return outcomes
+        affected = effects.applied.union(plan.reload, plan.remove)
+        save = Save(project=new, affected=affected, effects=effects, began=began)
+        if gate == "warn":
+            if affected:
+                self._warn(save)
+            return await self._applier.apply(plan, new, began)
+        return await self._hold_back(plan, save)
+
+    async def close(self) -> None:
+        """End a verdict that is under way, and the judge."""
+        await self._give_up()
+        await self.verdicts.close()
+
+    def _warn(self, save: Save) -> None:
+        """Begin a verdict, which is about the saves of one that is given up for it, too."""
+        before, self._unjudged = self._unjudged, save
+        if before is not None:
+            effects = replace(
+                save.effects,
+                files=tuple(dict.fromkeys((*before.effects.files, *save.effects.files))),
+                servers={**before.effects.servers, **save.effects.servers},
+            )
+            self._unjudged = replace(save, affected=before.affected | save.affected, effects=effects)
+        earlier = self._warning
+        self._warning = self._fleet.tasks.start(self._judge_beside(earlier, self._unjudged))
+
+    async def _judge_beside(self, earlier: "asyncio.Task[None] | None", save: Save) -> None:
+        """Reach a verdict beside the new versions; never raises."""
+        if earlier is not None and not earlier.done():
+            earlier.cancel()
+            await asyncio.wait({earlier}, timeout=_END)
+        try:
+            leading = await self.verdicts.leading_to(save.project, save.affected)
+            if leading.agents:
+                await self.verdicts.reach(save, leading, is_held=False)
+        except Exception as error:
+            self.verdicts.refuse(save, error, is_held=False)
+        self._unjudged = None
+
+    async def _give_up(self) -> None:
+        if (task := self._warning) is not None and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_END)
+
+    async def _hold_back(self, plan: ReloadPlan, save: Save) -> tuple[Reloaded, ...]:
+        """Carry out a plan except for what waits for the verdict, and the rest as that says."""
+        await self._give_up()
+        new, began, saved = save.project, save.began, save.effects.files
         guarded = self._guarded(plan, saved)
         try:
-            leading = await self._tests.leading_to(new, guarded) if guarded else {}
+            leading = await self.verdicts.leading_to(new, save.affected)
         except Exception as error:
-            problem = _not_run(error)
-            return await self._apply(plan, new, began, saved, guarded, dict.fromkeys(guarded, problem))
-        concerned = _NOBODY.union(*leading.values())
+            if not guarded:
+                return await self._applier.apply(plan, new, began)
+            reason = _not_run(self.verdicts.refuse(save, error, is_held=True).problem)
+            return await self._apply(plan, save, guarded, reasons=dict.fromkeys(guarded, reason))
+        concerned = leading.agents & guarded
         if not concerned:
+            if leading.agents:
+                self._warn(save)  # of what is applied at once, or repairs an agent
             return await self._applier.apply(plan, new, began)
-        waiting = frozenset(_held_back(dict.fromkeys(concerned, Verdict()), plan, guarded))
-        return await self._apply(plan, new, began, saved, waiting, leading=leading)
+        waiting = frozenset(_held_back(dict.fromkeys(concerned, HoldReason()), plan, guarded))
+        return await self._apply(plan, save, waiting, leading=leading)
 
     def _guarded(self, plan: ReloadPlan, saved: Collection[str]) -> frozenset[str]:
         """Whose version is to be kept until the tests pass: not of those that have none that answers."""
@@ -138,24 +204,22 @@ class ReloadGate:
     async def _apply(
         self,
         plan: ReloadPlan,
-        new: Project,
-        began: float,
-        saved: Collection[str],
+        save: Save,
         waiting: frozenset[str],
-        verdicts: Mapping[str, Verdict] | None = None,
-        leading: Mapping[str, frozenset[str]] | None = None,
+        reasons: Mapping[str, HoldReason] | None = None,
+        leading: LeadingRuns | None = None,
     ) -> tuple[Reloaded, ...]:
-        """Carry out a plan at once except for ``waiting``, and the rest of it as the tests say."""
-        owed = self._applier.owed
+        """Carry out a plan at once except for ``waiting``, and the rest of it as the verdict says."""
+        new, began, owed = save.project, save.began, self._applier.owed
         self._due = (self._due & owed.keys()) | (waiting - owed.keys())
         owed |= {name: frozenset(plan.reload[name]) for name in waiting}
         outcomes = await self._applier.apply(_only(plan, plan.reload.keys() - waiting), new, began)
-        if verdicts is None:
-            verdicts = await self._judge(new, leading or {}, waiting)
-        if verdicts is None:
+        if reasons is None:
+            reasons = await self._judge(save, leading or LeadingRuns(), waiting)
+        if reasons is None:
             self.was_cut = True
             return outcomes
-        held = _held_back(verdicts, plan, waiting)
+        held = _held_back(reasons, plan, waiting)
         passing = (waiting - held.keys()) & owed.keys()  # others were reloaded by hand meanwhile
         for name in passing & self._due:
             del owed[name]
@@ -164,18 +228,18 @@ class ReloadGate:
         rest = _only(replace(plan, add=()), passing)
         outcomes += await self._applier.reload(rest, new, began, failed)
         told = [
-            await self._hold(name, held[name], began, saved) for name in sorted(held.keys() & owed.keys())
+            await self._hold(name, held[name], began, save.effects.files)
+            for name in sorted(held.keys() & owed.keys())
         ]
         return (*outcomes, *(each for each in told if each is not None))
 
     async def _judge(
-        self, new: Project, leading: Mapping[str, frozenset[str]], waiting: frozenset[str]
-    ) -> dict[str, Verdict] | None:
-        """Run the tests and return what is held back; None where that says nothing of the files any more."""
-        assert self._tests is not None
+        self, save: Save, leading: LeadingRuns, waiting: frozenset[str]
+    ) -> dict[str, HoldReason] | None:
+        """Reach the verdict and return what is held back; None where the files changed meanwhile."""
         self.testing = tuple(sorted(waiting))
         self._news.clear()
-        running = asyncio.ensure_future(self._tests.failing(new.root, leading, new.reload.timeout))
+        running = asyncio.ensure_future(self.verdicts.reach(save, leading, is_held=True))
         try:
             while not running.done():
                 news = asyncio.ensure_future(self._news.wait())
@@ -189,14 +253,13 @@ class ReloadGate:
             if not running.done():
                 running.cancel()
                 await asyncio.wait({running}, timeout=_END)
-            problem = running.exception() if running.done() and not running.cancelled() else None
-        agents = _NOBODY.union(*leading.values())
-        if problem is not None:
-            return dict.fromkeys(agents, _not_run(problem))
-        return _verdicts(agents, leading, running.result())
+        verdict = running.result()
+        if verdict.problem:
+            return dict.fromkeys(waiting, _not_run(verdict.problem))
+        return _reasons(verdict, waiting)
 
     async def _hold(
-        self, name: str, verdict: Verdict, began: float, saved: Collection[str]
+        self, name: str, verdict: HoldReason, began: float, saved: Collection[str]
     ) -> Reloaded | None:
         """Keep the version of an agent, and tell so unless that is known."""
         agent = self._fleet.agents.get(name)
@@ -222,19 +285,20 @@ class ReloadGate:
         return event
 
 
-def _verdicts(
-    agents: Collection[str], leading: Mapping[str, frozenset[str]], failing: Sequence[HoldingTest]
-) -> dict[str, Verdict]:
-    """Why each agent is held back, of those that a failing test leads to."""
-    found: dict[str, Verdict] = {}
-    for agent in agents:
-        tests = sorted(
-            (each for each in failing if agent in leading.get(each.name, _NOBODY)), key=lambda each: each.name
-        )
-        if tests:
+def _reasons(verdict: VerdictReached, waiting: Collection[str]) -> dict[str, HoldReason]:
+    """Why each agent is held back, of those that a run has which is not the same."""
+    found: dict[str, HoldReason] = {}
+    for agent in waiting:
+        runs = [
+            each for each in verdict.runs if each.word != "same" and (not each.agents or agent in each.agents)
+        ]
+        if runs:
+            tests = [
+                _shown(HoldingTest(each.name, each.line)) for each in sorted(runs, key=lambda it: it.name)
+            ]
             story = details_of("\n".join(f"{each.name}: {each.why}" for each in tests), None)
-            of = sum(agent in reached for reached in leading.values())
-            found[agent] = Verdict(tuple(map(_shown, tests)), of, story=story)
+            of = sum(agent in each.agents for each in verdict.runs)
+            found[agent] = HoldReason(tuple(tests), max(of, len(tests)), story=story)
     return found
 
 
@@ -243,27 +307,19 @@ def _shown(test: HoldingTest) -> HoldingTest:
     return replace(test, name=one_line(test.name, 100), why=why)
 
 
-def _not_run(error: BaseException) -> Verdict:
-    if isinstance(error, ConfigError):
-        reason, story = str(error.mistakes[0]), str(error)
-    elif isinstance(error, Fault):
-        reason = story = error.message
-    else:
-        log.error("the tests of a reload could not be run", exc_info=error)
-        reason = story = f"{type(error).__name__}; the log has the details"
-    reason = one_line(redact_text(reason), 350)
-    return Verdict(error=f"its tests could not be run: {reason}", story=details_of(story, None))
+def _not_run(problem: str) -> HoldReason:
+    return HoldReason(error=problem, story=details_of(problem, None))
 
 
 def _held_back(
-    verdicts: Mapping[str, Verdict], plan: ReloadPlan, among: Collection[str]
-) -> dict[str, Verdict]:
+    reasons: Mapping[str, HoldReason], plan: ReloadPlan, among: Collection[str]
+) -> dict[str, HoldReason]:
     """These, and of ``among`` who needs one of them, directly or through others."""
-    held = dict(verdicts)
+    held = dict(reasons)
     for name in (name for layer in plan.layers for name in layer if name in among):
         if name not in held and (late := plan.needs.get(name, _NOBODY) & held.keys()):
             text = f"{min(late)}, which it needs, is held back"
-            held[name] = Verdict(error=text, story=text)
+            held[name] = HoldReason(error=text, story=text)
     return held
 
 

@@ -1,0 +1,87 @@
+"""What a save may change in runs beside the new versions of agents."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pallas.config import Project
+from pallas.config.change_effects import changed_fields
+from pallas.config.delegation import leads_to
+from pallas.config.files import shown
+
+from .affected_agents import AgentFacts, ChangeSet, ReloadPlan, same_place
+
+_NOT_ASKED: Final = frozenset({"icons", "auth", "restart", "title", "start_timeout"})
+"""Keys of an agent that are applied at once and that no request to a model, no call and no limit has."""
+_OF_ALL: Final = ("prices", "tools", "limits", "approvals", "trusted_servers")
+"""Keys of the project that are applied at once and that may change any run."""
+_NOT_KNOWN: Final = "and what its tools answer now is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEffects:
+    """``files`` are the saved ones as they are shown.
+
+    ``applied`` are agents that behave otherwise without another version, ``servers`` MCP servers that only
+    they themselves could tell about, each with what changed.
+    """
+
+    files: tuple[str, ...] = ()
+    applied: frozenset[str] = frozenset()
+    servers: Mapping[str, str] = field(default_factory=dict)
+
+
+def effects_of_save(
+    changed: ChangeSet,
+    old: Project,
+    new: Project,
+    agents: Sequence[AgentFacts],
+    plan: ReloadPlan,
+    files: tuple[str, ...],
+) -> SaveEffects:
+    """What a save of ``files`` changes beside the versions in ``plan``."""
+    applied = frozenset(_applied(old, new)) if changed.reread else frozenset[str]()
+    return SaveEffects(files, applied, dict(_servers(changed, new, agents, plan)))
+
+
+def _applied(old: Project, new: Project) -> Iterator[str]:
+    everyone = any(key in _OF_ALL for key in changed_fields(old, new, "at once"))
+    for name, config in new.agents.items():
+        before = old.agents.get(name)
+        if everyone or (before is not None and set(changed_fields(before, config, "at once")) - _NOT_ASKED):
+            yield name
+        if before is not None and before.description != config.description:  # their models see it
+            yield from (other.name for other in new.agents.values() if name in other.peers)
+
+
+def _servers(
+    changed: ChangeSet, new: Project, agents: Sequence[AgentFacts], plan: ReloadPlan
+) -> Iterator[tuple[str, str]]:
+    """MCP servers whose files or entries changed, with the reason in words.
+
+    An agent of the project is none: it is replayed itself.
+    """
+    for known in agents:
+        for name, files in known.scripts.items():
+            if saved := sorted(changed.files & files):
+                yield name, f"{shown(new.root, saved[0])} was saved, {_NOT_KNOWN}"
+        if changed.reread:
+            for name in known.servers or ():
+                if _entry(known.project, name) != _entry(new, name) and not _is_agent(new, name):
+                    yield name, f"its entry was saved, {_NOT_KNOWN}"
+    for name, downstream in new.downstreams.items():
+        programs = (new.servers[each] for each in plan.restart if each in new.servers)
+        if downstream.url and any(same_place(downstream.url, each.url) for each in programs):
+            yield name, f"its program starts again, {_NOT_KNOWN}"
+
+
+def _entry(project: Project, name: str) -> Any:
+    mcp = project.settings.get("mcp")
+    servers = mcp.get("servers") if isinstance(mcp, Mapping) else None
+    return servers.get(name) if isinstance(servers, Mapping) else None
+
+
+def _is_agent(project: Project, name: str) -> bool:
+    found = project.downstreams.get(name)
+    url = found.url if found is not None else ""
+    return bool(url) and any(leads_to(url, agent, project) for agent in project.agents)

@@ -1,0 +1,161 @@
+"""Verdicts on the recorded runs of a project: asked of the judge, published, and remembered."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from pallas.config import ConfigError, Project
+from pallas.config.kinds import VerdictGate
+from pallas.model import Fault, RunVerdict, VerdictReached
+from pallas.model.redaction import redact_text
+from pallas.model.verdict import counts_of, sorted_runs
+from pallas.safe_text import one_line
+
+from ..context import FleetContext
+from .recent_runs import RecentRuns
+from .save_effects import SaveEffects
+from .verdict_judge import JudgeRequest, LeadingRun, RecentRun
+
+log = logging.getLogger(__name__)
+
+_MOST: Final = 350
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """A save that is judged: the project as it was read, its agents with another version or other settings.
+
+    ``began`` is when the first change was seen (``time.monotonic``).
+    """
+
+    project: Project
+    affected: frozenset[str]
+    effects: SaveEffects
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingRuns:
+    """The tests and runs that lead to affected agents, and the files of the runs."""
+
+    all: tuple[LeadingRun, ...] = ()
+    files: tuple[RecentRun, ...] = ()
+
+    @property
+    def agents(self) -> frozenset[str]:
+        """The affected agents that they lead to."""
+        return frozenset[str]().union(*(each.agents for each in self.all))
+
+
+class Verdicts:
+    """Asks the judge of a fleet. Belongs to its event loop."""
+
+    def __init__(self, fleet: FleetContext, recent: RecentRuns) -> None:
+        self._fleet = fleet
+        self._judge = fleet.options.judge
+        self._recent = recent
+        self.last: VerdictReached | None = None
+        """The last one that was reached."""
+
+    async def warm(self) -> None:
+        """Have the judge ready before the first save. Never raises."""
+        project = self._fleet.project
+        if self._judge is not None and self.gate_of(project) != "off":
+            try:
+                await self._recent.of(tuple(project.agents), project.verdict.recent)
+                await self._judge.warm(project)
+            except Exception:
+                log.exception("what judges recorded runs could not be made ready")
+
+    def gate_of(self, project: Project) -> VerdictGate:
+        """What a verdict does here. Of several worker processes only the first one warns."""
+        gate, worker = project.verdict.gate, self._fleet.options.worker
+        if self._judge is None or (gate == "warn" and worker is not None and not worker.is_first):
+            return "off"
+        return gate
+
+    async def leading_to(self, project: Project, agents: Collection[str]) -> LeadingRuns:
+        """The tests and recent runs that lead to these agents. Raises ConfigError."""
+        if self._judge is None or not agents:
+            return LeadingRuns()
+        tests = await self._judge.tests_leading_to(project, agents)
+        files = await self._recent.of(tuple(project.agents), project.verdict.recent)
+        # Which agents a run has is in its recording; the judge reads that.
+        runs = [LeadingRun(each.id, "run", each.agent, frozenset(agents)) for each in files]
+        return LeadingRuns((*tests, *runs), files)
+
+    async def reach(self, save: Save, leading: LeadingRuns, *, is_held: bool) -> VerdictReached:
+        """Judge all of them, within the time that the project gives, and publish the verdict."""
+        runs, first, problem = dict[str, RunVerdict](), 0.0, ""
+        try:
+            async with asyncio.timeout(save.project.verdict.timeout):
+                async with aclosing(self._asked(save, leading)) as verdicts:
+                    async for verdict in verdicts:
+                        first = first or monotonic() - save.began
+                        runs[verdict.name] = verdict
+        except TimeoutError:
+            pass
+        except Exception as error:
+            problem = problem_of(error)
+        if not problem:
+            late = f"it was not judged within {save.project.verdict.timeout:g} s"
+            for each in leading.all:
+                agents = tuple(sorted(each.agents))
+                undecided = RunVerdict(
+                    each.name, each.source, each.agent, "not decided", what=late, agents=agents
+                )
+                runs.setdefault(each.name, undecided)
+        return self._publish(save, list(runs.values()), first, problem, is_held=is_held)
+
+    def refuse(self, save: Save, error: BaseException, *, is_held: bool) -> VerdictReached:
+        """Publish that nothing can be judged."""
+        return self._publish(save, [], 0.0, problem_of(error), is_held=is_held)
+
+    async def close(self) -> None:
+        """End the judge, and forget the recordings."""
+        if self._judge is not None:
+            await self._judge.close()
+        self._recent.close()
+
+    def _asked(self, save: Save, leading: LeadingRuns) -> AsyncGenerator[RunVerdict]:
+        assert self._judge is not None
+        request = JudgeRequest(
+            root=save.project.root,
+            affected=save.affected,
+            tests=tuple(each.name for each in leading.all if each.source == "test"),
+            runs=leading.files,
+            servers=save.effects.servers,
+        )
+        return self._judge.verdicts(request)
+
+    def _publish(
+        self, save: Save, runs: Sequence[RunVerdict], first: float, problem: str, *, is_held: bool
+    ) -> VerdictReached:
+        event = self.last = VerdictReached(
+            agents=tuple(sorted(save.affected)),
+            files=save.effects.files,
+            is_held=is_held,
+            runs=sorted_runs(runs),
+            counts=counts_of(runs),
+            seconds=monotonic() - save.began,
+            first_seconds=first,
+            problem=problem,
+        )
+        self._fleet.hub.publish(event)
+        return event
+
+
+def problem_of(error: BaseException) -> str:
+    """Why nothing can be judged, in one line without secrets; what is not known is logged."""
+    if isinstance(error, ConfigError):
+        reason = str(error.mistakes[0])
+    elif isinstance(error, Fault):
+        reason = error.message
+    else:
+        log.error("recorded runs could not be judged", exc_info=error)
+        reason = f"{type(error).__name__}; the log has the details"
+    return one_line(redact_text(f"recorded runs could not be judged: {reason}"), _MOST)

@@ -1,0 +1,95 @@
+"""Which recorded runs would go differently with the files as they are, and where they would first differ."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from .event_types import Event
+
+VerdictWord = Literal["same", "other words", "other tool calls", "fails", "costs more", "not decided"]
+"""``other words``: a request or an answer differs, and no call that is known. ``fails``: an agent cannot be
+made, the run ends with a fault, or an expectation of its test is not met. ``not decided``: a replay cannot
+say, for the reason that is given."""
+
+VERDICT_WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
+RunSource = Literal["test", "run"]
+"""A kept test, or a run of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """What would become of a recorded run. Texts are one line each, sanitised, with secrets masked."""
+
+    name: str  # of the test, or the id of the run
+    source: RunSource
+    agent: str  # the one that was asked
+    word: VerdictWord
+    where: str = ""  # the first difference: ``step 1 of desk``
+    what: str = ""  # what differs there, or the reason
+    before: str = ""  # the recorded value, where there are two
+    after: str = ""
+    agents: tuple[str, ...] = ()  # those of the run that have another version
+    seconds: float = 0.0  # that its replay took
+
+    @property
+    def why(self) -> str:
+        """``step 1 of desk: another model request: messages[0].content is "b", and was "a"``."""
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.before or self.after:
+            text = f"{text} is {self.after}, and was {self.before}"
+        return text
+
+    @property
+    def line(self) -> str:
+        """``other words: step 1 of desk: ...``, and ``same``."""
+        return f"{self.word}: {self.why}" if self.why else self.word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictReached(Event):
+    """What recorded runs would do after a save.
+
+    ``runs`` are at most 500 of them, those that are not the same first; ``counts`` are all by word.
+    """
+
+    agents: tuple[str, ...]  # those that have another version
+    files: tuple[str, ...] = ()
+    is_held: bool = False  # whether versions waited for it
+    runs: tuple[RunVerdict, ...] = ()
+    counts: Mapping[str, int]
+    seconds: float = 0.0  # since the first change was seen
+    first_seconds: float = 0.0  # until the first run was judged
+    problem: str = ""  # why none could be judged
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every run goes as it was recorded."""
+        return not self.problem and not any(count for word, count in self.counts.items() if word != "same")
+
+
+MAX_RUNS_TOLD = 500
+"""Runs that one ``VerdictReached`` names."""
+
+
+def counts_of(runs: Iterable[RunVerdict]) -> dict[str, int]:
+    """How many runs have each word, in the order of the words."""
+    found = Counter(each.word for each in runs)
+    return {word: found[word] for word in VERDICT_WORDS if found[word]}
+
+
+def sorted_runs(runs: Iterable[RunVerdict]) -> tuple[RunVerdict, ...]:
+    """Those that are not the same first, at most ``MAX_RUNS_TOLD``; else in their order."""
+    return tuple(sorted(runs, key=lambda each: each.word == "same"))[:MAX_RUNS_TOLD]
+
+
+def verdict_text(event: VerdictReached, most: int = 3) -> str:
+    """``3 same, 1 other tool calls (two-refunds: step 1 of desk: ...)``, with ``most`` reasons."""
+    if event.problem:
+        return f"no verdict: {event.problem}"
+    words = ", ".join(f"{count} {word}" for word, count in event.counts.items()) or "no recorded run"
+    differing = [each for each in event.runs if each.word != "same"]
+    if not differing:
+        return words
+    reasons = "; ".join(f"{each.name}: {each.why}" for each in differing[:most])
+    return f"{words} ({reasons}{'; …' if len(differing) > most else ''})"

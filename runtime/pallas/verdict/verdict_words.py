@@ -1,0 +1,143 @@
+"""The word for a replayed run, and the first difference."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jsonschema
+from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from pallas.agent_tests.expectations import arguments_of, cost_of
+from pallas.fleet.replay_fleet import ReplayOutcome
+from pallas.model import RecordedRun, Recording, StepDetail, VerdictWord
+from pallas.model.canonical_form import canonical_value
+from pallas.model.steps import OWN_CODE
+from pallas.recordings.first_difference import loaded
+from pallas.recordings.recorded_tools import RecordedTool, tools_in
+from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference
+from pallas.safe_text import one_line
+
+_MOST: Final = 300
+"""Characters of a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The word, and where and what differs first, as ``RunVerdict`` has them."""
+
+    word: VerdictWord
+    where: str = ""
+    what: str = ""
+    before: str = ""
+    after: str = ""
+
+
+SAME: Final = Judgement("same")
+
+
+def judgement_of(recorded: Recording, outcome: ReplayOutcome, templates: Templates) -> Judgement:
+    """What became of a recording. Never ``same`` for a replay that failed or left recorded steps unused."""
+    replayed = outcome.recording
+    difference = first_replay_difference(recorded, replayed, templates)
+    if difference is None:
+        return _missed(outcome) if outcome.is_miss else _by_cost(recorded, replayed)
+    now, was = replayed.first, recorded.first
+    if not outcome.is_miss and now.status != "ok" and was.status == "ok":
+        return _at(difference, "fails", one_line(now.fault or now.status, _MOST))
+    if difference.kind in ("tool", "agent"):
+        return _at(difference, "other tool calls", difference.what)
+    if difference.kind == "model":
+        return _of_request(recorded, replayed, difference)
+    word: VerdictWord = "other words" if _calls_of(recorded) == _calls_of(replayed) else "other tool calls"
+    return _at(difference, word, difference.what)
+
+
+def _missed(outcome: ReplayOutcome) -> Judgement:
+    """A request that was not recorded, with nothing to compare it with."""
+    return Judgement("not decided", what=one_line(outcome.fault, _MOST))
+
+
+def _by_cost(recorded: Recording, replayed: Recording) -> Judgement:
+    """The same run, which the prices of today may make dearer."""
+    was, now = cost_of(recorded), cost_of(replayed)
+    if was.cost is not None and now.cost is not None and now.cost > was.cost:
+        return Judgement("costs more", what="its cost", before=was.text, after=now.text)
+    return SAME
+
+
+def _of_request(recorded: Recording, replayed: Recording, difference: ReplayDifference) -> Judgement:
+    """A request to a model that differs: what the model would answer is not known.
+
+    If a tool that was called in the recording is not offered any more, or does not take the recorded
+    arguments, the calls cannot be the same.
+    """
+    asked = _failed_request(replayed, difference.agent)
+    run = next((each for each in recorded.runs if each.id == difference.run), None)
+    if asked is not None and run is not None and (lost := next(_lost_calls(run, difference.step, asked), "")):
+        return Judgement("other tool calls", difference.place, lost)
+    calls_differ = asked is None and _calls_of(recorded) != _calls_of(replayed)
+    return _at(difference, "other tool calls" if calls_differ else "other words", difference.what)
+
+
+def _failed_request(replayed: Recording, agent: str) -> Any:
+    """The request to a model that was not answered; None without one."""
+    steps = (each for run in replayed.runs if run.agent == agent for each in run.steps)
+    failed = [each for each in steps if each.step.kind == "model" and each.step.state != "done"]
+    request = loaded(failed[-1].request) if failed else None
+    return request if isinstance(request, dict) else None
+
+
+def _lost_calls(run: RecordedRun, step: int, asked: Any) -> Iterator[str]:
+    """Calls of a run, from a step on, that cannot be made with the tools of a request."""
+    number = next((at for at, each in enumerate(run.steps) if each.step.number == step), 0)
+    before = loaded(run.steps[number].request) if run.steps else None
+    old = {tool.name: tool for tool in tools_in(before.get("tools"))} if isinstance(before, dict) else {}
+    new = {tool.name: tool for tool in tools_in(asked.get("tools"))}
+    for call in run.steps[number:]:
+        if call.step.kind not in ("tool", "agent"):
+            continue
+        name = call.step.name.removeprefix(f"{OWN_CODE}__")
+        if name not in old:
+            continue
+        if name not in new:
+            yield f"the tool {name}, which was called in step {call.step.number}, is not offered any more"
+        elif new[name].schema != old[name].schema and (why := _refusal(new[name], call, old[name])):
+            yield f"the tool {name} does not take the arguments of step {call.step.number} any more: {why}"
+
+
+def _refusal(tool: RecordedTool, call: StepDetail, old: RecordedTool) -> str:
+    """Why a schema refuses arguments that the one before took; empty if it takes them."""
+    arguments = arguments_of(call)
+    if _error(old, arguments):
+        return ""
+    return _error(tool, arguments)
+
+
+def _error(tool: RecordedTool, arguments: dict[str, Any]) -> str:
+    schema: Any = {"additionalProperties": False, **tool.schema}  # an argument that is not named is not taken
+    try:
+        validator = jsonschema.validators.validator_for(schema)(schema, registry=Registry())
+        error = best_match(validator.iter_errors(arguments))
+    except (SchemaError, Unresolvable, TypeError, ValueError, RecursionError):
+        return ""
+    return one_line(f"{error.json_path}: {error.message}", _MOST) if error is not None else ""
+
+
+def _calls_of(recording: Recording) -> Counter[tuple[str, str, str]]:
+    """The calls of all runs with their arguments."""
+    return Counter(
+        (run.agent, each.step.name, repr(canonical_value(loaded(each.request))))
+        for run in recording.runs
+        for each in run.steps
+        if each.step.kind in ("tool", "agent")
+    )
+
+
+def _at(difference: ReplayDifference, word: VerdictWord, what: str) -> Judgement:
+    field = difference.field
+    if field is None:
+        return Judgement(word, difference.place, what)
+    return Judgement(word, difference.place, f"{what}: {field.path}", field.before, field.after)

@@ -1,0 +1,121 @@
+"""A project whose runs are judged on each save: agents, a function, a skill, and a server that counts."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from pallas.agent_tests.kept_test import keep
+
+from .offline import offline_project
+from .reloading import module
+from .replayed import recorded
+
+LEAD = '''
+from fast_agent import FastAgent
+
+fast = FastAgent("lead")
+
+
+async def price(item: str) -> str:
+    """What an item costs."""
+    with open("executed", "a") as file:
+        file.write("price\\n")
+    return f"{item}: 9"
+
+
+@fast.agent(name="lead", instruction="You are lead.", servers=["clerk"], function_tools=[price])
+async def main() -> None: ...
+'''
+CLERK = """
+from fast_agent import FastAgent
+
+fast = FastAgent("clerk")
+
+
+INSTRUCTION = "You are clerk.\\n{{agentSkills}}"
+
+
+@fast.agent(name="clerk", instruction=INSTRUCTION, servers=["shelf"], skills=["skills"])
+async def main() -> None: ...
+"""
+SHELF = '''
+from mcp.server import MCPServer
+
+server = MCPServer("shelf")
+
+
+@server.tool()
+def find(what: str) -> str:
+    """Find a thing on the shelf."""
+    with open("executed", "a") as file:
+        file.write("find\\n")
+    return f"three {what}"
+
+
+server.run()
+'''
+SKILL = """---
+name: counting
+description: How to count things.
+---
+Count twice.
+"""
+_SCRIPT = """
+rules:
+  - when: {last: user, system: You are lead}
+    call:
+      - {tool: clerk__send_message, arguments: {message: "find lamps"}}
+      - {tool: keeper, arguments: {message: "count lamps"}}
+      - {tool: price, arguments: {item: "lamps"}}
+  - when: {last: user, text: find lamps}
+    call: [{tool: shelf__find, arguments: {what: "lamps"}}]
+  - when: {last: tool, system: You are clerk}
+    say: "three lamps, seen"
+  - when: {last: user, text: count lamps}
+    say: "I keep nine lamps"
+  - when: {last: tool}
+    say: "All in all: {{ result }}"
+  - when: {last: user}
+    say: "turn {{ turns }}"
+"""
+
+
+async def judged_project(root: Path, gate: str = "warn", tests: int = 1) -> Path:
+    """The agents ``lead``, which asks ``clerk`` by its URL and ``keeper`` as a peer, and ``other``.
+
+    The tests ``lamps``, ``lamps-1``, ... are one run of lead. Functions and tools that are executed add a
+    line to the file ``executed``.
+    """
+    offline_project(
+        root,
+        {
+            "lead": LEAD,
+            "clerk": CLERK,
+            "keeper": module("keeper", "You are keeper."),
+            "other": module("other", "You are other."),
+            "probe": None,
+        },
+        _SCRIPT,
+        peers=("clerk",),
+        keys={"lead": {"peers": ["keeper"]}, "keeper": {"description": "Keeps things."}},
+        top={"bind": "127.0.0.1", "verdict": {"gate": gate}},
+        config={"mcp": {"servers": {"shelf": {"command": "python", "args": ["shelf.py"]}}}},
+        files={"shelf.py": SHELF, "skills/counting/SKILL.md": SKILL},
+    )
+    recording = await recorded(root, "lead", "How many?")
+    for number in range(tests):
+        await asyncio.to_thread(keep, recording, root, f"lamps-{number}" if number else "lamps")
+    (root / "executed").unlink()
+    return root
+
+
+def executed(root: Path) -> list[str]:
+    """Which functions and tools were executed since the tests were kept."""
+    file = root / "executed"
+    return file.read_text().split() if file.exists() else []
+
+
+def entry(content: dict[str, Any], agent: str) -> dict[str, Any]:
+    """The entry of an agent in ``agents.yaml``."""
+    found: dict[str, Any] = content["agents"][agent]
+    return found
