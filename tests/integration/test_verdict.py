@@ -19,6 +19,7 @@ from support.surfaces import command
 from support.waiting import until
 
 from pallas.fleet.reload.reload_report import verdict_line
+from pallas.ledger import Ledger
 from pallas.model import RunRequest, RunVerdict, VerdictWord
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
@@ -291,13 +292,21 @@ async def test_the_last_runs_of_each_agent_are_judged_where_they_are_wanted(root
     async with gated(root, database="memory") as saves:
         for number, text in enumerate(("first", "second", "second", "third")):
             await saves.fleet.kernel.run(RunRequest("other", text, run_id=f"run-{number}"))
-        known = [run.id for run in (await saves.fleet.ledger.runs.list()).items]  # type: ignore[union-attr]
+        ledger = saves.fleet.ledger
+        assert ledger is not None
+        known = await until(lambda: stored_runs(ledger, 4))
         replaced("agents/other.py", "You are other.", "You are another.")(saves)
         verdict = await saves.verdict()
         assert verdict.counts == {"other words": 2}
         assert {(each.source, each.agent) for each in verdict.runs} == {("run", "other")}
         assert {each.name for each in verdict.runs} == {"run-3", "run-2"}
-        assert [run.id for run in (await saves.fleet.ledger.runs.list()).items] == known  # type: ignore[union-attr]
+        assert await stored_runs(ledger, 4) == known
+
+
+async def stored_runs(ledger: Ledger, count: int) -> list[str]:
+    """The ids of all runs that the ledger has; none until there are so many."""
+    runs = [run.id for run in (await ledger.runs.list()).items]
+    return runs if len(runs) >= count else []
 
 
 @pytest.mark.slow

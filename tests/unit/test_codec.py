@@ -27,6 +27,7 @@ from pallas.model import (
 )
 from pallas.model import event_types as event_module
 from pallas.model import reload as reload_module
+from pallas.model import verdict as verdict_module
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 for _kind in (float,):
@@ -37,7 +38,7 @@ def kinds() -> list[type[Event]]:
     """Every kind of event that the model has, found there and not in the table of the codec."""
     return [
         kind
-        for kind in {**vars(event_module), **vars(reload_module)}.values()
+        for kind in {**vars(event_module), **vars(reload_module), **vars(verdict_module)}.values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind not in (Event, RunEvent)
     ]
 
@@ -54,6 +55,8 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
         return built(hint)
     if hint == Mapping[str, Any]:
         return st.dictionaries(st.text("abc"), st.none() | st.integers(-9, 9) | st.text("xyz"), max_size=3)
+    if origin is typing.get_origin(Mapping[str, int]):
+        return st.dictionaries(*(_of(each) for each in arguments), max_size=3)
     if origin is tuple and arguments[-1] is ...:
         return st.lists(_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:

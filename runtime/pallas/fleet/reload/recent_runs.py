@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LOOKED_AT: Final = 3
 """How many times as many runs are looked at as are wanted: some ask the same again."""
 _PAGE: Final = 200
+_SETTLE: Final = 1.0
+"""Seconds that runs which have just ended have to be stored."""
 _SURFACES: Final = frozenset({"replay", "test"})
 """Where runs come from that no caller asked for."""
 
@@ -44,6 +46,8 @@ class RecentRuns:
         ledger = self._ledger()
         if not count or ledger is None:
             return ()
+        if (recorder := self._fleet.kernel.recorder) is not None:
+            await recorder.settle(_SETTLE)
         found: dict[str, RecentRun] = {}
         for agent in agents:
             page = await ledger.runs.list(agent=agent, limit=min(_PAGE, _LOOKED_AT * count))
