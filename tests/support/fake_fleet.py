@@ -475,12 +475,12 @@ def failed(name: str, version: int, *changes: Change, **more: Any) -> Reloaded:
 
 def held(name: str, version: int, *changes: Change, **more: Any) -> Reloaded:
     """An edit that a test holds back."""
-    why = 'recording: messages[0].content is "You are Clark."'
+    why = 'other words: messages[0].content is "You are Clark."'
     given: dict[str, Any] = {
         "at": NOON,
         "seconds": 3.1,
         "files": (f"desk/agents/{name}.py",),
-        "error": f"1 of 5 tests fails: two-refunds ({why})",
+        "error": f"1 of 5 runs would go differently: two-refunds ({why})",
         "story": f"two-refunds: {why}",
         "tests": (HoldingTest("two-refunds", why, 0.4),),
         **more,
