@@ -49,6 +49,7 @@ from pallas.executors.process.agent_messages import (
     PeerList,
     PeerQuestion,
     RunEventMessage,
+    ServerOffered,
     StepUpdate,
     TurnAnswer,
     TurnMessages,
@@ -120,6 +121,7 @@ SAID: tuple[Any, ...] = (
     PeopleQuestion(2, 11, "approval", tool="shop__refund", call_id="c1", arguments={"amount": 9}),
     DropQuestion(7),
     UnreachedServers(("echo",)),
+    ServerOffered("echo", '{"server": "echo"}'),
     QuestionAnswer(7, "3"),
     QuestionAnswer(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
 )  # fmt: skip

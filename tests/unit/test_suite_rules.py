@@ -367,11 +367,53 @@ def test_no_test_says_how_long_something_may_take() -> None:
     assert not found, f"prove it by an order, a count or a clock of the test: {found}"
 
 
-def test_what_marks_tests_as_slow_from_elsewhere_has_one_name() -> None:
-    # `make test-slow` does not import a file that says neither "slow" nor this name.
+def test_what_marks_tests_as_slow_from_elsewhere_is_known_by_its_name() -> None:
+    # `make test-slow` does not import a file that says neither "slow" nor one of these names.
     shared = [*(TESTS / "support").rglob("*.py"), *TESTS.rglob("conftest.py")]
     marks = [line for file in shared for line in file.read_text("utf-8").splitlines() if "mark.slow" in line]
-    assert [line.partition(" = ")[0] for line in marks] == ["MODERN_FIRST"]
+    assert [line.partition(" = ")[0] for line in marks] == ["MODERN_FIRST", "SQLITE_FIRST"]
+    known = re.search(
+        r'^NAMES_SLOW_TESTS = re.compile\(rb"(.+)"\)$',
+        (TESTS / "conftest.py").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    assert known is not None
+    slow = slow_fixtures(shared)
+    assert slow >= {"database_url", "ledger", "fleets"}
+    unknown = [
+        path.name
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if slow & {name for _, names in functions_of(path) for name in names}
+        and not re.search(known[1], path.read_text("utf-8"))
+    ]
+    assert not unknown
+
+
+def functions_of(path: Path) -> Iterator[tuple[ast.AsyncFunctionDef | ast.FunctionDef, list[str]]]:
+    """The functions of a file, each with the names of its parameters."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
+            yield node, [each.arg for each in node.args.args]
+
+
+def slow_fixtures(files: list[Path]) -> set[str]:
+    """The fixtures of which some parameters are slow, and those that take one of them."""
+    fixtures = [
+        (node, names)
+        for file in files
+        for node, names in functions_of(file)
+        if any("fixture" in ast.unparse(each) for each in node.decorator_list)
+    ]
+    found: set[str] = set()
+    while True:
+        more = {
+            node.name
+            for node, names in fixtures
+            if found.intersection(names) or any("_FIRST" in ast.unparse(each) for each in node.decorator_list)
+        }
+        if more <= found:
+            return found
+        found |= more
 
 
 @pytest.mark.slow
