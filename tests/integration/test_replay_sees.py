@@ -277,9 +277,11 @@ async def test_what_the_lock_has_of_a_server_is_what_it_offers(tmp_path: Path) -
         files={"shelf.py": SHELF},
     )
     recording = await recorded(root, "plain", "look")
-    # Without a lock a replay does not know what the server offers now.
+    # Without a lock the server is asked what it offers, since its file has changed.
     with edited(root / "shelf.py", "def find(", "def seek("):
-        assert_same(await replayed(root, recording))
+        outcome = await replayed(root, recording)
+        assert outcome.is_miss
+        assert "shelf offers no shelf__find any more: it is shelf__seek now" in outcome.fault
     await command("lock", "--yes", "-p", str(root))
     assert_same(await replayed(root, recording))
     for old, new, said in (

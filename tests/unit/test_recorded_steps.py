@@ -282,9 +282,10 @@ def test_a_run_of_an_agent_elsewhere_is_found_by_its_question() -> None:
             for name, text in (("a", "at 10:00"), ("b", "at 11:00"), ("c", "why"))
         )
     )
-    found = [steps.run_of("plain", each) for each in ("at 11:00", "at 10:00", "at 12:00")]
+    questions = ("at 11:00", "at 10:00", "at 12:00")
+    found = [steps.run_of(f"now-{each}", "plain", each) for each in questions]
     assert [each.id for each in found if isinstance(each, RecordedRun)] == ["b", "a"]
-    miss = steps.run_of("plain", "how")
+    miss = steps.run_of("now", "plain", "how")
     assert not isinstance(miss, RecordedRun)
     assert miss is not None
     assert (miss.path, miss.before, miss.after) == ("question", '"why"', '"how"')

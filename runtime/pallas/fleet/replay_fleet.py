@@ -23,6 +23,7 @@ from pallas.executors.replay.replay import Replay, ReplayPlan
 from pallas.model import AgentState, Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.ids import mint_run
+from pallas.recordings.nested_runs import NestedCall
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference, first_unused
 from pallas.recordings.sent_history import sent_history
 from pallas.runs.in_flight import InFlight
@@ -125,6 +126,7 @@ class ReplayFleet:
         fleet = Fleet(
             _replayed(project, plan, port), dev=True, record=False, database=_IN_MEMORY, faults=FaultPlan(())
         )
+        replay.call_of = lambda run_id: _call_of(fleet.kernel.in_flight, run_id)
         replay.install()
         try:
             await fleet.start()
@@ -154,6 +156,7 @@ class ReplayFleet:
             )
         assert request.trace is not None
         session = self._replay.begin(request.trace.trace_id, recorded)
+        session.steps.bind(request.run_id, recorded.first.id)
         if faults is not None:
             self.inject(request.trace.trace_id, faults)
         outcome = await self.ask(request)
@@ -212,6 +215,16 @@ def _request_of(recording: Recording) -> RunRequest:
         params=Params(first.params),
         provider=first.provider,
     )
+
+
+def _call_of(runs: InFlight, run_id: str) -> NestedCall | None:
+    """The call that led to a run; None if no run in flight waits for it, or the call is no step of that."""
+    run, caller = (*runs.chain(run_id), None, None)[:2]
+    if run is None or caller is None or caller.recorded is None:
+        return None
+    steps = [each.value for each in caller.recorded.steps]
+    at = next((at for at, step in enumerate(steps) if step.span_id and step.span_id == run.parent_span), None)
+    return NestedCall(run.agent, caller.id, steps[at], steps[:at]) if at is not None else None
 
 
 def _agents_at(project: Project, port: int, answered: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pallas.model.dated_template import DatedTemplate
 
 from .first_difference import FieldDifference, differences, loaded
 from .loose_match import loose_key, same
+from .nested_runs import NestedCall, runs_of_call
 
 MAX_COMPARED: Final = 500
 """Recorded requests among which the nearest is looked for."""
@@ -94,12 +95,13 @@ class RecordedSteps:
 
     Digests of older forms are not used. What may differ is in ``loose_match``, and dates that a template put
     into instructions.
-    A run of the replay is bound to the recorded run whose step answered it first, and takes the steps of that
-    run before those of others. Of equal calls, that with the id which the model gave it comes first.
+    A run of the replay is bound to a recorded run, and takes the steps of that run before those of others. It
+    is the one that ``bind`` names or the same call led to, else the one whose step answered it first. Of
+    equal calls, that with the id which the model gave it comes first.
     """
 
     def __init__(self, recording: Recording) -> None:
-        self._runs = recording.runs
+        self._recording = recording
         self._all: dict[StepKind, list[_Recorded]] = defaultdict(list)
         for run in recording.runs:
             for detail in run.steps:
@@ -110,7 +112,23 @@ class RecordedSteps:
                 if is_of_this_form(digest := each.detail.step.digest):
                     self._by_digest[kind, digest].append(each)
         self._given: dict[Hashable, StepDetail] = {}
-        self._bound: dict[str, str] = {}
+        self._bound: dict[str, str] = {}  # the ids of recorded runs by those of the replay's
+
+    def bind(self, run_id: str, recorded: str) -> None:
+        """Answer a run of the replay from the recorded run with that id first."""
+        self._bound[run_id] = recorded
+
+    def bind_nested(self, run_id: str, call: NestedCall) -> None:
+        """Bind a run to one that the same call of its caller's recorded run led to, if there is one left."""
+        above, taken = self._bound.get(call.caller), set(self._bound.values())
+        for caller in (run for run in self._recording.runs if run.id == above):
+            found = runs_of_call(self._recording, caller, call)
+            if (run := next((each for each in found if each.id not in taken), None)) is not None:
+                self.bind(run_id, run.id)
+
+    def bound(self, run_id: str) -> str:
+        """The id of the recorded run that a run of the replay is bound to; empty for none."""
+        return self._bound.get(run_id, "")
 
     def answer(self, request: StepRequest) -> StepDetail | Miss:
         """The recorded step that answers this request."""
@@ -127,16 +145,19 @@ class RecordedSteps:
         self._given[request.asker] = chosen.detail
         return chosen.detail
 
-    def run_of(self, agent: str, question: str) -> RecordedRun | FieldDifference | None:
-        """The recorded run in which an agent was asked this; each answers once, in its order.
+    def run_of(self, run_id: str, agent: str, question: str) -> RecordedRun | FieldDifference | None:
+        """The recorded run in which an agent was asked this, for a run of the replay.
 
-        Without one the difference to the nearest question, None if the agent was not asked that often.
+        It is the one that this run is bound to, else each answers once, in its order. Without one the
+        difference to the nearest question, None if the agent was not asked that often.
         """
-        runs = [run for run in self._runs if run.agent == agent]
-        unused = [run for run in runs if run.id not in self._bound.values()]
+        runs = [run for run in self._recording.runs if run.agent == agent]
+        own, taken = self._bound.get(run_id), set(self._bound.values())
+        unused = [run for run in runs if run.id == own or run.id not in taken]
+        unused.sort(key=lambda run: run.id != own)
         for run in (*(each for each in unused if each.question == question), *unused):
             if same(run.question, question):
-                self._bound[run.id] = run.id
+                self.bind(run_id, run.id)
                 return run
         nearest = next(iter((*unused, *runs)), None)
         asked = {"question": nearest.question} if nearest is not None else {}

@@ -14,7 +14,7 @@ from pallas.executors.fastagent.message_conversion import revived
 from pallas.executors.faults.fault_injection import FaultInjection, current_injection
 from pallas.executors.ipc.child_messages import OUT_OF_MEMORY
 from pallas.executors.ipc.people_questions import PeopleThroughFleet
-from pallas.executors.replay.replay import Replay
+from pallas.executors.replay.replay import Replay, current_replay
 from pallas.executors.run_asker import asking
 from pallas.model import Event, Fault, FaultType, Message, StepDetail, StepState, TextDelta
 from pallas.model.codec import encode_event
@@ -237,6 +237,9 @@ class AgentChild(ChildLoop):
         )
         if request.faults is not None and (injection := current_injection()) is not None:
             injection.begin(trace.context.trace_id, request.faults)
+
+        if request.replays and (replay := current_replay()) is not None:
+            replay.session(trace.context.trace_id).steps.bind(turn.run_id, request.replays)
 
         def emit(event: Event) -> None:
             message = RunEventMessage(request.call, encode_event(event))

@@ -120,7 +120,7 @@ class AgentTurn:
     ``keep`` messages of its thread are known there from earlier turns; ``HistoryPart`` had the rest.
     ``record`` asks for its exchanges, ``scope`` is the conversation that its steps belong to. ``faults`` are
     injected into it in place of those of the process. ``is_metered``: the fleet is asked before each question
-    to a model.
+    to a model. ``replays`` is the id of the recorded run that answers it in a replay, empty for none.
     """
 
     call: int
@@ -131,6 +131,7 @@ class AgentTurn:
     faults: FaultPlan | None = None
     scope: str = field(default="", repr=False)
     is_metered: bool = False
+    replays: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class ProcessExecutor(Executor):
             for part in message_parts(turn.said, complete=False):
                 connection.send(HistoryPart(call.number, part, said=True))
                 await connection.wait_for_room()
-            faults = _faults(context)
+            faults, replay = _faults(context), current_replay()
             scope = trace.steps.scope if trace is not None and trace.steps is not None else ""
             connection.send(
                 AgentTurn(
@@ -186,6 +186,7 @@ class ProcessExecutor(Executor):
                     faults,
                     scope,
                     is_metered=call.reservations is not None,
+                    replays=replay.recorded_run(turn.run_id) if replay is not None else "",
                 )
             )
             # Not awaited itself: a cancel would end the answer too, and that is still to come.

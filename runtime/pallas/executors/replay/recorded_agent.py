@@ -39,7 +39,7 @@ class RecordedAgent(Executor):
         replay = current_replay()
         if replay is None:
             raise Fault(FaultType.INTERNAL, f"{self._name} answers in a replay only")
-        run = self._recorded(replay, turn.text)
+        run = self._recorded(replay, turn)
         if replay.plan.is_timed:
             await asyncio.sleep(run.seconds)
         if (trace := current_run()) is not None and trace.steps is not None:
@@ -55,8 +55,9 @@ class RecordedAgent(Executor):
     async def close(self, timeout_s: float) -> None:
         """Do nothing."""
 
-    def _recorded(self, replay: Replay, question: str) -> RecordedRun:
-        found = replay.session().steps.run_of(self._name, question)
+    def _recorded(self, replay: Replay, turn: ExecutorTurn) -> RecordedRun:
+        replay.recorded_run(turn.run_id)
+        found = replay.session().steps.run_of(turn.run_id, self._name, turn.text)
         if isinstance(found, RecordedRun):
             return found
         why = f"{self._name} was asked this less often in the recording"

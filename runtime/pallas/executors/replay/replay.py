@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from pallas.model.dated_template import DatedTemplate
 from pallas.model.server_offer import ServerOffer
 from pallas.recordings.event_stream import events_of
 from pallas.recordings.first_difference import loaded
+from pallas.recordings.nested_runs import NestedCall
 from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
 from pallas.recordings.recorded_tools import RecordedTools
 from pallas.telemetry.step_record import current_step, enclosing_step
@@ -90,6 +91,8 @@ class Replay:
         self.tools = RecordedTools(plan.recording)
         self.templates: dict[str, tuple[DatedTemplate, ...]] = {}
         """The templates of instructions that name the date, by agent."""
+        self.call_of: Callable[[str], NestedCall | None] = lambda run_id: None
+        """The call that led to a run in flight; set by the fleet that has the runs."""
         self._sessions: OrderedDict[str, ReplaySession] = OrderedDict()
 
     def know(self, agent: str, dated: Iterable[str]) -> None:
@@ -109,6 +112,17 @@ class Replay:
         if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return begun
+
+    def recorded_run(self, run_id: str) -> str:
+        """The id of the recorded run that a run of the current replay is bound to; empty for none.
+
+        Binds it, after the runs that wait for it, to the one that the same call led to.
+        """
+        steps = self.session().steps
+        if not steps.bound(run_id) and (call := self.call_of(run_id)) is not None:
+            self.recorded_run(call.caller)
+            steps.bind_nested(run_id, call)
+        return steps.bound(run_id)
 
     def install(self) -> None:
         """Answer in place of the models and servers of this event loop from now on."""
@@ -183,6 +197,7 @@ class Replay:
         return result if isinstance(result, dict) else {"content": []}
 
     def _found(self, request: StepRequest) -> StepDetail:
+        self.recorded_run(request.run_id)
         found = self.session().steps.answer(request)
         if isinstance(found, StepDetail):
             return found
