@@ -40,6 +40,10 @@ async def make_executor(
     """
     typed, kind = is_typed(config), _executor_of(config)
     factory = await asyncio.to_thread(_imported, config, kind)
+    if kind == _RECORDED and typed and ground is not None:
+        shape = (await asyncio.to_thread(_imported, config, _TYPED))(project, config, ground)
+        recorded: Executor = factory(project, config, shape)
+        return recorded
     if kind == _RECORDED or (config.kind != "router" and not typed):
         executor: Executor = factory(project, config)
         return executor

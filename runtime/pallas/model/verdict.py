@@ -89,7 +89,7 @@ def verdict_text(event: VerdictReached, most: int = 3) -> str:
         return f"no verdict: {event.problem}"
     words = ", ".join(f"{count} {word}" for word, count in event.counts.items()) or "no recorded run"
     differing = [each for each in event.runs if each.word != "same"]
-    if not differing:
+    if not differing or not most:
         return words
     reasons = "; ".join(f"{each.name}: {each.why}" for each in differing[:most])
     return f"{words} ({reasons}{'; …' if len(differing) > most else ''})"

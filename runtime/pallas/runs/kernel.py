@@ -435,12 +435,13 @@ class Kernel:
 
     async def _run_traced(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> RunResult:
         outcome: Outcome = "error"
-        fault, usage, partial, answer = "", Usage(), "", ""
+        fault, usage, partial = "", Usage(), ""
+        texts: tuple[str, ...] = ()
         try:
             result = await self._turns.in_order(self._ready, run, request, conversation)
             usage = result.usage
             done = await self._result(run, request, conversation, result)
-            outcome, answer = "ok", done.text
+            outcome, texts = "ok", done.texts
             return done
         except asyncio.CancelledError:
             outcome, fault, partial = run.cancelled_as, run.ended_by, run.draft.text()
@@ -462,7 +463,7 @@ class Kernel:
             if run.before is not None and not run.goes_on_elsewhere:
                 self.questions.end_run(run.id)
             if self.recorder is not None:
-                self.recorder.record_end(run, request, outcome, fault, usage, run.recorded, answer)
+                self.recorder.record_end(run, request, outcome, fault, usage, run.recorded, texts)
 
     async def _result(
         self, run: ActiveRun, request: RunRequest, conversation: Conversation, result: TurnResult

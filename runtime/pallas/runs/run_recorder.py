@@ -160,13 +160,13 @@ class RunRecorder:
         fault: str,
         usage: Usage,
         steps: RunSteps | None = None,
-        answer: str = "",
+        said: Sequence[str] = (),
     ) -> None:
         """Queue a run that is over. Returns at once, and never raises: the caller waits for its answer."""
         if run.goes_on_elsewhere:
             return
         try:
-            self._queue(_ended(run, request, outcome, fault, usage, steps, answer))
+            self._queue(_ended(run, request, outcome, fault, usage, steps, said))
         except Exception:
             log.exception("run %s of %s cannot be recorded", run.id, run.agent)
 
@@ -272,8 +272,9 @@ def _ended(
     fault: str,
     usage: Usage,
     steps: RunSteps | None,
-    answer: str,
+    said: Sequence[str],
 ) -> _Ended:
+    """``said`` are the texts of the model; the last one is the answer."""
     # Masked now: at its end the caller's token is forgotten.
     params = _masked(request.params.over(request.defaults))
     texts = RunTexts(
@@ -286,12 +287,17 @@ def _ended(
     )
     offers = tuple(run.offers.values())
     asked = run.given.text if run.thread and run.given is not None else request.text
-    question, said = redact_text(asked), redact_text(answer)
+    question, answer = redact_text(asked), redact_text(said[-1]) if said else ""
     if run.thread and run.before is not None:
         question = ""  # it was asked in another fleet, and here nobody knew its caller's token
-    elif run.thread and outcome == "ok" and question == asked and said == answer:
+    elif (
+        run.thread
+        and outcome == "ok"
+        and question == asked
+        and all(redact_text(each) == each for each in said)
+    ):
         return _Ended(run.id, None, tuple(run.events), steps, replace(texts, is_as_said=True), offers)
-    texts = replace(texts, question=question, answer=said)
+    texts = replace(texts, question=question, answer=answer)
     if run.thread:
         return _Ended(run.id, None, tuple(run.events), steps, texts, offers)
     pictures = tuple(chain.from_iterable(each.pictures for each in steps.steps)) if steps is not None else ()

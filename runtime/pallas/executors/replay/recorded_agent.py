@@ -1,6 +1,7 @@
 """The executor of an agent whose questions a recording answers: a worker, a remote one, or any other."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from pallas.config import AgentConfig, Project
@@ -17,11 +18,13 @@ class RecordedAgent(Executor):
     """Answers a question as its recorded run did, in the order of the recording where it was asked again.
 
     The steps of that run are recorded once more. Raises Fault (CONFIG) for a question that was not recorded.
+    ``shape`` is the executor of a typed handler: it is loaded for the class of its messages, and never run.
     """
 
-    def __init__(self, project: Project, config: AgentConfig) -> None:
+    def __init__(self, project: Project, config: AgentConfig, shape: Executor | None = None) -> None:
         self._name = config.name
         self._info = ExecutorInfo(vision=True)
+        self._shape = shape
 
     @property
     def info(self) -> ExecutorInfo:
@@ -29,7 +32,10 @@ class RecordedAgent(Executor):
         return self._info
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Do nothing: no program is looked for."""
+        """Import the class of a typed handler's messages; no program is looked for. Raises Fault (CONFIG)."""
+        if self._shape is not None:
+            await self._shape.load(fresh=fresh)
+            self._info = replace(self._info, payload=self._shape.info.payload, files=self._shape.info.files)
 
     async def start(self) -> None:
         """Do nothing: no program is started and no connection is made."""
@@ -53,7 +59,9 @@ class RecordedAgent(Executor):
         """Do nothing."""
 
     async def close(self, timeout_s: float) -> None:
-        """Do nothing."""
+        """End what a typed handler was loaded in."""
+        if self._shape is not None:
+            await self._shape.close(timeout_s)
 
     def _recorded(self, replay: Replay, turn: ExecutorTurn) -> RecordedRun:
         replay.recorded_run(turn.run_id)
