@@ -82,8 +82,11 @@ def health_of(fleet: Fleet, name: str) -> Health:
 
 
 def _is_told(record: logging.LogRecord) -> bool:
-    """Whether a record is ours: fast-agent's depend on what ran before in this process."""
-    return record.name.startswith("pallas") and "provider check" not in record.msg
+    """Whether a record is ours and of the run: fast-agent's depend on what ran before in this process, and
+    how long the loop was blocked on the machine.
+    """
+    is_ours = record.name.startswith("pallas") and not record.name.endswith("loop_watch")
+    return is_ours and "provider check" not in record.msg
 
 
 def _plain(text: str) -> str:
