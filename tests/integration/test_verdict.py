@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from fast_agent.llm.model_database import ModelDatabase
 from support.gated import GatedSaves, gated, judging
 from support.judged import entry, executed, judged_project
 from support.offline import model_record
@@ -25,8 +26,21 @@ from pallas.model import RunRequest, RunVerdict, VerdictWord
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
+def forget_models() -> None:
+    """Forget what other tests said of the model: fast-agent knows that by its name in the whole process, and
+    the process that judges is another one.
+    """
+    ModelDatabase.unregister_runtime_model_params("scripted")
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_new_process() -> None:
+    forget_models()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    forget_models()
     folder = tmp_path_factory.mktemp("judged")
     root = await judged_project(folder / "p")
     return Path(shutil.copytree(root, folder / "as it was made"))

@@ -65,7 +65,7 @@ MODELS: Final = {
     **dict.fromkeys(("gpt-5", "o4-mini"), "its provider publishes how its pictures are counted"),
 }
 # Names of agents in the sample project that are also words of MCP or of the configuration.
-WORDS: Final = {"vision"}
+WORDS: Final = {"vision", "offers"}
 AGENTS: Final = {"harper", "jarvis", "engineering", "infra", "reviewer", "deployer", "desk"}
 
 _URL: Final = re.compile(r"https?://([\w.-]+)")
