@@ -33,6 +33,7 @@ from pallas.model import (
     TextDelta,
     TodoChanged,
     ToolEvent,
+    VerdictReached,
 )
 
 from ..frame import FleetFrame
@@ -49,7 +50,7 @@ MAX_STEPS_OF_RUN: Final = 2_000
 MAX_REMARKS: Final = 200
 _FOLDED: Final = -1
 """In place of the number of a burst: no burst has it."""
-_REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Notice, Reloaded})
+_REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Notice, Reloaded, VerdictReached})
 
 
 class Feed:

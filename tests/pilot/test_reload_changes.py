@@ -13,7 +13,8 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import AgentChanged, AgentState, Change, Notice, Reloaded
+from pallas.model import AgentChanged, AgentState, Change, Notice, Reloaded, RunVerdict, VerdictReached
+from pallas.model.verdict import verdict_text
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent_screen import ChangesScreen
 from pallas_tui.settings import Settings
@@ -85,6 +86,29 @@ async def test_what_makes_no_difference_is_told_but_has_no_line_in_the_feed() ->
         fleet.say(Reloaded(at=NOON, agent="research", outcome="unchanged", version=3))
         await until(lambda: "research: saved, no difference" in top(app), pilot)
         assert app.main.query_one(FeedPane).feed.remarks == ()
+
+
+async def test_a_verdict_has_a_line_in_the_feed_with_the_first_difference() -> None:
+    run = RunVerdict("lamps", "test", "research", "other words", "step 1", "temperature", "0", "1")
+    verdict = VerdictReached(
+        at=NOON, agents=("research",), files=(FILE.name,), runs=(run,), counts={"other words": 1, "same": 3}
+    )
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await ready(app, pilot)
+        fleet.say(verdict)
+        await until(lambda: app.main.query_one(FeedPane).feed.remarks, pilot)
+        (remark,) = app.main.query_one(FeedPane).feed.remarks
+        assert remark.text == f"saved {FILE.name}: {verdict_text(verdict)}"
+        await until(lambda: "1 other words" in line_with(app, "15:06:40 ◐"), pilot)
+        await pilot.press("f4", "enter")  # each run
+        await until(
+            lambda: "lamps: other words: step 1: temperature is 1, and was 0" in screen_text(app), pilot
+        )
+        assert "failed too often" not in screen_text(app)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
 
 
 async def test_a_broken_edit_is_loud_until_the_next_live_version_and_disturbs_nobody() -> None:

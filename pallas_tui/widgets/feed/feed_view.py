@@ -3,6 +3,7 @@
 from typing import Final
 
 from pallas.model import AgentChanged, Event, LoopBlocked, Notice, Reloaded, VerdictReached
+from pallas.model.verdict import verdict_text
 
 from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import EARLIER, FeedRun, State
@@ -296,6 +297,15 @@ def remark_details(remark: FeedRemark) -> str:
         return blocked_details(remark.about)
     if isinstance(remark.about, Reloaded):
         return plain(remark.about)
+    if isinstance(remark.about, VerdictReached):
+        return _verdict_details(remark.about)
     if isinstance(remark.about, Notice):
         return f"{remark.agent}: {remark.text}\n\n{_SERVER_HELP}"
     return f"{remark.agent} {remark.text}\n\n{CRASH_LOOP_HELP}"
+
+
+def _verdict_details(verdict: VerdictReached) -> str:
+    """The files of a verdict and its words, and each run with what differs first."""
+    parts = [f"saved: {', '.join(verdict.files or verdict.agents)}", verdict_text(verdict, 0)]
+    parts += [f"{each.name}: {each.line}" for each in verdict.runs]
+    return "\n\n".join(parts)
