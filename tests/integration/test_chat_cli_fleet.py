@@ -1,7 +1,10 @@
 """`pallas chat` on real fleets: one that runs, and one that is started for the call."""
 
 import json
+import os
+import pty
 import signal
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -249,3 +252,20 @@ def _text(content: object) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return str(content)
+
+
+def test_one_signal_ends_it_at_a_prompt_on_a_paused_terminal(fleet: Desk) -> None:
+    master, slave = pty.openpty()
+    with os.fdopen(master, "rb", buffering=0) as screen:
+        chat = fleet.start("research", stdin=slave, stdout=slave, stderr=slave)
+        try:
+            shown = b""
+            while b"research>" not in shown:
+                shown += screen.read(4096)
+            termios.tcflow(slave, termios.TCOOFF)  # as ctrl+s does
+            chat.terminate()
+            assert chat.wait(60) == 128 + signal.SIGTERM
+        finally:
+            os.close(slave)
+            chat.kill()
+            chat.wait()

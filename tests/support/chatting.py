@@ -106,14 +106,11 @@ class Desk:
             env=self.environment(**more),
         )
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **streams: int) -> subprocess.Popen[bytes]:
         """The same while it goes on."""
+        apart = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return pallas_process.start(
-            *("chat", *arguments, "-p", str(self.root)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.environment(),
+            *("chat", *arguments, "-p", str(self.root)), **(apart | streams), env=self.environment()
         )
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

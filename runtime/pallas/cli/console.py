@@ -208,9 +208,10 @@ class _Edited:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output.defaults import create_output
 
-        stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
         self._session: PromptSession[str] = PromptSession(
-            completer=_completer(agents), complete_while_typing=False, output=create_output(stdout=stdout)
+            completer=_completer(agents),
+            complete_while_typing=False,
+            output=create_output(stdout=terminal.editor_output()),
         )
 
     async def read(self, prompt: str) -> str:

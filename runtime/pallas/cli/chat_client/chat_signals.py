@@ -17,8 +17,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class Ending:
     """Handles SIGINT and SIGTERM: the first calls the current listener, the second exits at once.
 
-    The handlers are Python's own and not the loop's: a write to a pipe that has no reader blocks the loop for
-    as long as it lasts.
+    The handlers are Python's own and not the loop's: a write that is not read blocks the loop. From the first
+    signal on it does so no longer than half a second.
     """
 
     def __init__(self, terminal: ChatTerminal) -> None:
@@ -39,11 +39,13 @@ class Ending:
     def listen(self, action: Callable[[], object]) -> None:
         """Call ``action`` in the running loop on the first signal from now on."""
         self._heard, self.signal = 0, 0
+        self._terminal.stay()
         self._action, self._loop = action, asyncio.get_running_loop()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self._heard += 1
         self.signal = number
+        self._terminal.leave()
         if self._heard > 1 or self._action is None or self._loop is None:
             self._leave(number)
             return

@@ -5,14 +5,21 @@ import re
 import select
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from io import BufferedWriter, RawIOBase, TextIOWrapper
 from textwrap import wrap
-from typing import Final
+from time import monotonic
+from typing import Any, Final, TextIO
 
 DIM: Final = "\x1b[2m"
 DIM_ITALIC: Final = "\x1b[2;3m"
 BOLD: Final = "\x1b[1m"
 RED: Final = "\x1b[31m"
-_PATIENCE: Final = 10.0
+_PIECE: Final = 256
+"""Bytes that a terminal or pipe which can be written to takes at once."""
+_WAIT_S: Final = 0.2
+_LEAVING_S: Final = 0.5
+"""Seconds for which output still waits for its reader once the process is to end."""
 _RESET: Final = "\x1b[0m"
 _COLUMN: Final = re.compile(r"\s*\S[^\n]{0,60}?\s{2,}(?=\S)|\s+")
 
@@ -39,6 +46,19 @@ class ChatTerminal:
         self._broken = False
         """Whether other text was written into an open line of the answer, when both share one screen."""
         self.status: TerminalStatus | None = TerminalStatus(self) if self.moves else None
+        self._leaves_at: float | None = None
+
+    def leave(self) -> None:
+        """Lose what is not read within half a second, as on a paused terminal. For signal handlers."""
+        self._leaves_at = monotonic() + _LEAVING_S
+
+    def stay(self) -> None:
+        """Wait for the reader again."""
+        self._leaves_at = None
+
+    def editor_output(self) -> TextIO:
+        """Return a stream to stdout for an editor; it waits for the reader as this class does."""
+        return TextIOWrapper(BufferedWriter(_EditorOutput(self)), "utf-8", errors="replace")
 
     @property
     def together(self) -> bool:
@@ -155,12 +175,40 @@ class ChatTerminal:
             self.status = None  # The reader is gone; the answer goes on.
 
     def _write(self, descriptor: int, text: str) -> None:
-        data = text.encode(self._encoding, "replace")
-        while data:
-            try:
-                data = data[os.write(descriptor, data) :]
-            except BlockingIOError:  # Another process that shares the descriptor made it non-blocking.
-                select.select([], [descriptor], [], _PATIENCE)
+        self.write_bytes(descriptor, text.encode(self._encoding, "replace"))
+
+    def write_bytes(self, descriptor: int, data: bytes) -> None:
+        """Write it, as soon as it is read; what is not read is lost after ``leave``."""
+        while data and self._has_room(descriptor):
+            with suppress(BlockingIOError):  # Another process that shares it made it non-blocking.
+                data = data[os.write(descriptor, data[:_PIECE]) :]
+
+    def _has_room(self, descriptor: int) -> bool:
+        while True:
+            leaves_at = self._leaves_at
+            left = _WAIT_S if leaves_at is None else min(_WAIT_S, max(0.0, leaves_at - monotonic()))
+            if select.select([], [descriptor], [], left)[1]:
+                return True
+            if leaves_at is not None and monotonic() >= leaves_at:
+                return False
+
+
+class _EditorOutput(RawIOBase):
+    def __init__(self, terminal: ChatTerminal) -> None:
+        self._terminal = terminal
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._terminal.out
+
+    def isatty(self) -> bool:
+        return self._terminal.out_tty
+
+    def write(self, data: Any) -> int:
+        self._terminal.write_bytes(self._terminal.out, bytes(data))
+        return len(data)
 
 
 class TerminalStatus:

@@ -174,8 +174,6 @@ class Edited:
         from prompt_toolkit.shortcuts import CompleteStyle
 
         self._began = 0.0
-        # The terminal's own copy: other output of this process may be kept away from stdout.
-        stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
         self._session: PromptSession[str] = PromptSession(
             history=open_history(),
             completer=_completer(host, base),
@@ -185,7 +183,7 @@ class Edited:
             prompt_continuation=lambda width, number, wrapped: "... ".rjust(width)[:width],
             key_bindings=_keys(lambda: monotonic() - self._began < _AHEAD),
             enable_history_search=True,
-            output=create_output(stdout=stdout),
+            output=create_output(stdout=terminal.editor_output()),
         )
 
     async def read(self, prompt: str) -> str:
