@@ -156,6 +156,8 @@ def _work(
 
     ``others`` are the processes below this one that are not the fleet's.
     """
+    from pallas.commands import COMMANDS
+    from pallas.plugins.plugin_commands import plugin_commands
     from pallas.telemetry.log.printed_lines import logged_stream
 
     from .app import Workbench
@@ -166,6 +168,7 @@ def _work(
         if app.fleet is not None:
             app.fleet.stop(STOP_TIMEOUT)
 
+    COMMANDS.extend(plugin_commands)
     exit_signals = ExitSignals(stop_fleet, partial(_force, guard, others))
     settings, instances = wishes()
     app = Workbench(

@@ -561,6 +561,7 @@ AT_START: dict[str, Any] = {
     "loop_lag": 7,
     "tools_lock": "warn",
     "workers": 2,
+    "plugins": ["answers"],
     "bind": "127.0.0.2",
     "database_url": "sqlite:////nowhere.sqlite3",
     "scripted": {"script": "model.yaml", "port": 1},

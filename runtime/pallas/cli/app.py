@@ -23,6 +23,7 @@ from pallas.cli.drain import drain
 from pallas.cli.fork import fork
 from pallas.cli.get import describe, get
 from pallas.cli.keep import keep
+from pallas.cli.plugin_commands import PallasGroup
 from pallas.cli.project_option import HERE, PlaceOption, ProjectOption, folder_of, root_of_project
 from pallas.cli.record import record
 from pallas.cli.replay import replay
@@ -34,7 +35,7 @@ from pallas.safe_text import one_line
 
 app = typer.Typer(
     name="pallas",
-    cls=CommandGroup,
+    cls=PallasGroup,
     epilog=f"Example: {EXAMPLES['pallas']}",
     help="Serve a fleet of LLM agents over MCP, or work on it live with `pallas dev`.",
     add_completion=True,

@@ -44,6 +44,10 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
         from .provider_check import provider_warnings
 
         mistakes += provider_warnings(found, mistakes)
+    if found is not None:
+        from .plugin_checks import plugin_mistakes
+
+        mistakes += plugin_mistakes(found, do_import)
     ok = found is not None and all(mistake.level == "warning" for mistake in mistakes)
     if as_json:
         body = {

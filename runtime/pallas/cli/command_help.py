@@ -76,9 +76,14 @@ class CommandGroup(TyperGroup):
         """Write the commands: those of ``pallas`` in ``GROUPS``, others in one list."""
         groups = GROUPS if ctx.parent is None else {"Commands": tuple(self.list_commands(ctx))}
         for title, names in groups.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
+            self.write_section(formatter, title, {name: self.get_command(ctx, name) for name in names})
+
+    @staticmethod
+    def write_section(formatter: Any, title: str, commands: Mapping[str, Any]) -> None:
+        """Write commands by name with their summaries below a title, if there are any."""
+        if commands:
             with formatter.section(title):
-                formatter.write_dl([(name, _summary(command)) for name, command in commands])
+                formatter.write_dl([(name, _summary(command)) for name, command in commands.items()])
 
 
 def _summary(command: Any) -> str:

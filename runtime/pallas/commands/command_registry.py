@@ -1,9 +1,10 @@
 """Parse a line that begins with a slash, run its command, and complete it."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Final
 
 from pallas.model import Fault
@@ -82,7 +83,21 @@ class Registry[Host]:
     """The commands by name, in the order of the help."""
 
     def __init__(self, commands: Sequence[SlashCommand[Host]]) -> None:
-        self.commands = {command.name: command for command in commands}
+        self._own = {command.name: command for command in commands}
+        self._more: Callable[[], Iterable[SlashCommand[Host]]] = lambda: ()
+
+    def extend(self, more: Callable[[], Iterable[SlashCommand[Host]]]) -> None:
+        """Add commands, which are asked for when commands are first used; names that are taken stay."""
+        self._more = more
+        self.__dict__.pop("commands", None)
+
+    @cached_property
+    def commands(self) -> Mapping[str, SlashCommand[Host]]:
+        """All of them."""
+        found = dict(self._own)
+        for command in self._more():
+            found.setdefault(command.name, command)
+        return found
 
     async def run(self, host: Host, typed: Typed) -> CommandOutcome:
         """Run the command. Every failure becomes words; only cancellation is raised."""

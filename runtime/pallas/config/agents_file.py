@@ -121,6 +121,8 @@ class AgentsFile(FileModel):
     """What runs, callers and agents may spend: money, tokens, questions to models."""
     llm: LlmSection | None = None
     """The models that typed handlers may ask, over several backends."""
+    plugins: Annotated[tuple[Loose, ...] | None, Field(examples=[["house_rules"]])] = None
+    """Modules of the project that add to Pallas: checks, and functions that hear events."""
     prices: Prices = None
     """What models cost, by patterns of ``MODEL`` or ``PROVIDER.MODEL``: before the list of prices."""
     scripted: ScriptedSection | None = None

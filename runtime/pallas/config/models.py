@@ -336,6 +336,7 @@ class Project:
     ``unusable_servers`` are entries under ``mcp.servers`` that no agent can use, each with the reason.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
     ``keys`` says by provider where its key is written. ``model_where`` is the place of ``default_model``.
+    ``plugins`` are the modules of the project that add to Pallas.
     ``prices`` are those of models that the project gives itself, the first one that fits counts.
     ``handed_over`` are the values of the variables that entries hand to a child process or into a header.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
@@ -375,6 +376,7 @@ class Project:
     messages: Annotated[PumpLimits, _HANDLER_PROCESSES] = field(default_factory=PumpLimits)
     llm: Annotated[LlmRouting, AT_ONCE] = field(default_factory=LlmRouting)
     limits: Annotated[LimitsConfig, AT_ONCE] = NO_LIMITS
+    plugins: Annotated[tuple[str, ...], AT_START] = ()
     prices: Annotated[tuple[PriceRule, ...], AT_ONCE] = ()
     servers: Annotated[Mapping[str, ServerConfig], BY_PARTS] = field(default_factory=dict)
     scripted: Annotated[ScriptedConfig | None, AT_START] = None

@@ -9,13 +9,13 @@ from .agents import Draft, draft_of
 from .agents_file import AgentsFile
 from .auth_section import auth_config, check_agent_auth
 from .database import MEMORY
-from .files import shown
+from .files import module_file, module_like, module_problem, shown
 from .graph import check_default_agent, check_depends_on, check_groups, check_peers, check_slugs
 from .kinds import SessionLimits, TasksConfig, VerdictConfig
 from .limits_section import limits_of
 from .models import LockRules, Project
 from .network import allowed_host_problem
-from .notes import Notes
+from .notes import Notes, suggest
 from .organism import Organism
 from .organism_merge import llm_of, messages_of, warn_of_own, with_listeners
 from .ports import Ports
@@ -105,6 +105,7 @@ def read_topology(
         messages=messages_of(given, organism),
         llm=llm_of(given, organism, variables),
         limits=limits_of(given.limits),
+        plugins=_plugins(given, root),
         prices=price_rules(given.prices),
         default_agent=given.default_agent or "",
         scripted=scripted_config(given.scripted, root, ports) if given.scripted else None,
@@ -170,6 +171,17 @@ def _allowed_hosts(given: AgentsFile) -> tuple[str, ...]:
         if refusal := allowed_host_problem(host):
             given.at.refuse("allowed_hosts", f"{host} {refusal}", where)
     return tuple(dict.fromkeys(host for host, _ in hosts))
+
+
+def _plugins(given: AgentsFile, root: Path) -> tuple[str, ...]:
+    names = given.listed("plugins")
+    for name, where in names:
+        if problem := module_problem(name):
+            given.at.refuse("plugins", f"{name} {problem}", where)
+        elif module_file(root, name) is None:
+            hint = suggest(module_like(root, name)) or "plugins of installed packages need no entry"
+            given.at.refuse("plugins", f"{name} is no module in the project's folder; {hint}", where)
+    return tuple(dict.fromkeys(name for name, _ in names))
 
 
 def _check_published(agents: Mapping[str, Draft], namespace: str, notes: Notes) -> None:

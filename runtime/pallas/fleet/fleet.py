@@ -41,6 +41,7 @@ from .agent_control import AgentControl
 from .agent_factory import MakeExecutor, locked, make_executor, prepare_executor
 from .delegation import Delegation
 from .dynamic_agents import DynamicAgents
+from .event_sinks import EventSinks
 from .fleet_surfaces import FleetSurfaces
 from .gc_policy import tend
 from .handler_messages import HandlerMessages
@@ -127,6 +128,7 @@ class Fleet:
         )
         self.storage = Storage.of(context, database)
         self.messages = HandlerMessages(context)
+        self._sinks = EventSinks(context.hub)
         self._programs = Programs(project.servers, context.hub, here=options.runs_programs)
         self._monitor = HealthMonitor(context, pace, self._programs.were_started)
         prepare = prepare_executor if make_executor is _OURS else None
@@ -354,6 +356,7 @@ class Fleet:
         self.dynamic_agents.live()
         self.context.lifecycle.report(f"{len(self.agents)} agents")
         tasks.start(watch_log(self.hub))
+        tasks.start(self._sinks.start(self.project))
         await self.surfaces.start()
         checked = self._monitor.begin()  # the registry lists the agents by now
         tasks.start(self.messages.boot())
@@ -417,6 +420,7 @@ class Fleet:
         if (faults := self.context.options.faults) is not None:
             faults.uninstall()
         self.context.lifecycle.move_to(FleetState.STOPPED)
+        await self._sinks.close(max(LEAST, STOP_WITHIN - (monotonic() - began)))
 
     def _make_surfaces(self) -> FleetSurfaces:
         return FleetSurfaces(

@@ -11,6 +11,7 @@ from typing import Any
 from pallas.client import RestClient
 from pallas.commands import COMMANDS, read
 from pallas.model import Fault, Image
+from pallas.plugins.plugin_commands import plugin_commands
 from pallas.safe_text import one_line, sanitize
 
 from .chat_host import Host
@@ -32,6 +33,7 @@ async def repl(
     about: Mapping[str, Any],
 ) -> int:
     """Hold the conversation and return the exit status. Failures are shown, and the conversation goes on."""
+    COMMANDS.extend(plugin_commands)
     host = Host(api, options, base, about)
     if options.thread:
         await check_thread(api, options)
