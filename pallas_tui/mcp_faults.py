@@ -86,7 +86,7 @@ def is_session_gone(error: BaseException) -> bool:
 
 
 def fault_from(text: str) -> Fault:
-    """The Fault in an error result: the JSON body of SPEC 7.3, or plain text."""
+    """The Fault in an error result: the JSON body of a Fault, or plain text."""
     with suppress(ValueError, TypeError, KeyError, AttributeError):
         body = json.loads(text)
         data = body.get("data") or {}

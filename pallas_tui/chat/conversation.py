@@ -408,7 +408,7 @@ def _title_of(question: ChatEntry) -> str:
 
 
 def _handle() -> str:
-    # It cannot be guessed: the agent's server knows the conversation by nothing else (SPEC C12).
+    # It cannot be guessed: the agent's server knows the conversation by nothing else.
     return f"chat-{secrets.token_urlsafe(24)}"
 
 

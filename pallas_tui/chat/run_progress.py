@@ -1,4 +1,4 @@
-"""The meaning of an agent's progress messages (SPEC 4.1). Their numbers are ignored."""
+"""The meaning of an agent's progress messages. Their numbers are ignored."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The API of typed handlers: what a handler is given and what it returns (SPEC 5).
+"""The API of typed handlers: what a handler is given and what it returns.
 
 ``async def handler(payload, metadata) -> HandlerResponse | None``: the payload is a validated dataclass, and
 the fleet, not the handler, decides who may send to whom. ``docs/typed-handlers.md`` is the introduction.
@@ -42,7 +42,7 @@ class HandlerResponse:
 
 @dataclass
 class HandlerMetadata:
-    """What a handler may know of a message (SPEC 5.1). Changing it has no effect."""
+    """What a handler may know of a message. Changing it has no effect."""
 
     thread_id: str  # the opaque UUID of the conversation
     from_id: str  # the sender: the previous hop
@@ -137,8 +137,8 @@ class TodoClosed:
 def scratch() -> MutableMapping[str, Any]:
     """A mapping that the handler keeps for the conversation whose message it handles now.
 
-    A self-call finds the same mapping; it is dropped when the conversation ends with ``respond`` (SPEC
-    HC-18). It holds at most 1,000 entries and 16 MiB. Raises RuntimeError outside of a message.
+    A self-call finds the same mapping; it is dropped when the conversation ends with ``respond``
+    (HC-18). It holds at most 1,000 entries and 16 MiB. Raises RuntimeError outside of a message.
     """
     invocation = current()
     if invocation is None:

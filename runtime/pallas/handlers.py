@@ -1,5 +1,4 @@
-"""The API of agents in plain Python: what a handler implements, and what it gets (SPEC 7.4,
-``AgentHandler``).
+"""The API of agents in plain Python: what a handler implements, and what it gets (``AgentHandler``).
 
 ``docs/handlers.md`` begins with one in ten lines.
 """
@@ -32,7 +31,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of this agent (SPEC 7.4)."""
+    """A session of this agent."""
 
     id: str  # 32 hex digits
     agent: str = ""
@@ -106,7 +105,7 @@ class AgentHandler(Protocol):
     All others are optional and found by name: ``capabilities`` (words for what it can do), ``vision`` (True
     if it takes pictures), ``on_session_create(session)``, ``on_session_close(session, reason)`` and
     ``cancel(session)``. Every method is an ``async def``; a handler with another one is refused when it is
-    registered, since nothing in a fleet may block its loop. The names of SPEC 7.4 (``onSessionCreate``,
+    registered, since nothing in a fleet may block its loop. The names of the bridge (``onSessionCreate``,
     ``onSessionClose``) are accepted as well.
 
     If ``on_session_create`` raises, no session is created and the caller gets a Fault (UPSTREAM). If
@@ -115,7 +114,7 @@ class AgentHandler(Protocol):
 
     @property
     def id(self) -> str:
-        """The agent's name: ``[a-z0-9][a-z0-9._-]*`` (SPEC C20)."""
+        """The agent's name: ``[a-z0-9][a-z0-9._-]*``."""
         ...
 
 

@@ -25,7 +25,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class LLMResponse:
-    """The response of a model (SPEC 5.1)."""
+    """The response of a model."""
 
     content: str
     model: str = ""

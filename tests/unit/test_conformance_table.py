@@ -411,3 +411,15 @@ def test_the_rows_of_this_script_are_those_of_the_specification() -> None:
     if not spec.is_file():
         pytest.skip("no ../shared/SPEC.md beside this checkout")
     assert list(script.check_spec(spec.read_text(encoding="utf-8"), "SPEC.md")) == []
+
+
+def test_an_id_in_the_source_is_that_of_a_row() -> None:
+    rows = set(script.expected_ids())
+    kinds = "|".join(sorted({each.partition("-")[0] for each in rows}))
+    unknown = set()
+    for room in ("runtime/pallas", "pallas_tui"):
+        for file in (CHECKOUT / room).rglob("*.py"):
+            text = file.read_text("utf-8")
+            named = set(re.findall(rf"\b(?:{kinds})-\d+\b", text)) | set(re.findall(r"\b[CX]\d{1,2}\b", text))
+            unknown |= {(file.name, each) for each in named - rows}
+    assert unknown == set()

@@ -1,4 +1,4 @@
-"""Decides what a principal may do, for every surface (SPEC AG-20, C22, C27)."""
+"""Decides what a principal may do, for every surface (AG-20)."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -78,7 +78,7 @@ class Grants:
 
     @property
     def enforced(self) -> bool:
-        """Whether ``/api/v1`` checks permissions at all; by default not on loopback (C22).
+        """Whether ``/api/v1`` checks permissions at all; by default not on loopback.
 
         Beyond loopback, without rules, only the tokens of the control API are accepted there, and the user
         who started the fleet, with the permissions that every caller has on loopback.

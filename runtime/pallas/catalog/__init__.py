@@ -1,5 +1,5 @@
 """The catalog: agents, LLMs, secrets and projects that are created over the API, next to those that files
-declare (SPEC 6).
+declare.
 
 ``catalog`` creates, changes, deletes and applies them; ``catalog_view`` shows rows as resources. ``specs``
 and ``spec_fields`` are the pydantic models of what an author writes, ``spec_rows`` converts between specs and

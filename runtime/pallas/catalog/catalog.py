@@ -1,4 +1,4 @@
-"""Creates, changes and deletes agents, LLMs, secrets and projects (SPEC 6)."""
+"""Creates, changes and deletes agents, LLMs, secrets and projects."""
 
 import asyncio
 import logging

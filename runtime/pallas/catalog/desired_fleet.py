@@ -149,7 +149,7 @@ class _Build:
 
 
 def _prompts(group: ResourceRow | None) -> str:
-    """The project's prompts, which follow the agent's own, highest priority first (SPEC 6.3)."""
+    """The project's prompts, which follow the agent's own, highest priority first."""
     prompts: Sequence[Any] = (group.values["prompts"] or []) if group is not None else []
     whole: list[Mapping[str, Any]] = [{"text": each} if isinstance(each, str) else each for each in prompts]
     ordered = sorted(whole, key=lambda each: -each.get("priority", 0))

@@ -106,7 +106,7 @@ def _key_name(text: str) -> str:
 
 
 def _reference(value: Any) -> Any:
-    """``{name: x}`` and ``{id: x}`` as ``x`` (SPEC 6.3)."""
+    """``{name: x}`` and ``{id: x}`` as ``x``."""
     if isinstance(value, Mapping):
         names = [key for key in ("name", "id") if value.get(key)]
         if not names or set(value) - {"name", "id"}:

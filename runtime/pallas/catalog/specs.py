@@ -1,4 +1,4 @@
-"""The specs of agents, LLMs, secrets and projects as an author writes them (SPEC 6.1, 6.3).
+"""The specs of agents, LLMs, secrets and projects as an author writes them.
 
 Keys are camelCase; snake_case is accepted. A spec is partial: an absent key leaves the stored value, null
 clears it.
@@ -221,7 +221,7 @@ def read_spec(kind: ResourceKind, given: Any, *, at: str = "") -> Spec:
 
 
 def read_params(given: Mapping[str, Any], at: str) -> Params:
-    """Parse default parameters (C16: unknown keys go below ``extra``).
+    """Parse default parameters (unknown keys go below ``extra``).
 
     Raises Fault (PROTOCOL) as ``read_spec``.
     """

@@ -131,7 +131,7 @@ class RestClient:
         return await self.request("POST", path, document, timeout=timeout)
 
     async def put(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """Send a changed document, and return the response. Absent keys stay as they are (C17)."""
+        """Send a changed document, and return the response. Absent keys stay as they are."""
         return await self.request("PUT", path, document, timeout=timeout)
 
     async def delete(self, path: str, *, timeout: float = ANSWER_TIMEOUT) -> Any:

@@ -1,4 +1,4 @@
-"""The commands of a conversation with an agent (SPEC AG-26)."""
+"""The commands of a conversation with an agent (AG-26)."""
 
 import json
 import shlex

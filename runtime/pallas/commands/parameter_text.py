@@ -1,4 +1,4 @@
-"""Parameters of the model as a person types them: parse, change and show them (SPEC 6.2, C16, UN-5)."""
+"""Parameters of the model as a person types them: parse, change and show them (UN-5)."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -45,7 +45,7 @@ from .tool_section import tool_rules_of
 from .typed_handlers import Named, check_module, once_each
 from .where import Where
 
-# `shared` and `connection` are the names older projects use (SPEC C12).
+# `shared` and `connection` are the names older projects use.
 SCOPES: Final[Mapping[str, InstanceScope]] = {
     "pooled": "pooled",
     "conversation": "conversation",
@@ -222,7 +222,7 @@ def capabilities_of(*layers: Mapping[str, bool | int] | None) -> Capabilities | 
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with a name for an agent (C20)."""
+    """What is wrong with a name for an agent."""
     if len(name) > MAX_NAME:
         return f"the name has {len(name)} characters"
     if not _NAME.fullmatch(name):

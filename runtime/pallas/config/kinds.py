@@ -66,7 +66,7 @@ class HandlerConfig:
     """Python code that answers: ``path`` is ``module:attribute``, empty for an object that was registered.
 
     ``registered`` is that object (``pallas.handlers.Registered``); it is equal to itself alone. ``typed``
-    where ``path`` names a function with a payload (SPEC 5).
+    where ``path`` names a function with a payload.
     """
 
     path: str = ""
@@ -77,7 +77,7 @@ class HandlerConfig:
 
 @dataclass(frozen=True, slots=True)
 class TypedConfig:
-    """A typed handler (SPEC 5): ``payload`` is ``module:Class``, ``agent`` whether it knows its own name.
+    """A typed handler: ``payload`` is ``module:Class``, ``agent`` whether it knows its own name.
 
     ``timeout`` bounds one message (seconds). ``broadcast`` lets others share its name as a target: ``group``
     is that name then, the agent's own unless it says otherwise; empty without. ``prompt`` is put before what
@@ -148,7 +148,7 @@ class BackendConfig:
 
 @dataclass(frozen=True, slots=True)
 class LlmRouting:
-    """``llm:``: which backends answer what handlers ask of a model (SPEC 5.1). Delays in seconds.
+    """``llm:``: which backends answer what handlers ask of a model. Delays in seconds.
 
     ``max_tokens_per_thread`` is the budget of one thread, 0 for any. Without ``backends`` the project's
     ``default_model`` is the one there is.
@@ -194,7 +194,7 @@ class ProviderConfig:
 
 
 class SessionLimits(FileValue):
-    """How many sessions there may be, how long they live, and how much one may send (SPEC 7.4)."""
+    """How many sessions there may be, how long they live, and how much one may send."""
 
     max: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Sessions at a time with agents that answer in this process."""

@@ -1,4 +1,4 @@
-"""``listeners:`` of an ``organism.yaml``: each is a typed handler (SPEC 5.1). Nothing is imported."""
+"""``listeners:`` of an ``organism.yaml``: each is a typed handler. Nothing is imported."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ TOOL: Final = "tool"
 FOREIGN: Final = ("xml_pipeline", "agentserver")
 """The package that organisms are written for, and the name that it had before."""
 CONSOLE: Final = "console"
-"""The listener that asks a person for lines; it gets its first prompt from the fleet (SPEC HC-26)."""
+"""The listener that asks a person for lines; it gets its first prompt from the fleet (HC-26)."""
 CONSOLE_TIMEOUT: Final = 7 * 86_400.0
 """Seconds that it waits for a line unless it says otherwise: a person may take long."""
 MAX_DESCRIPTION: Final = 1_000

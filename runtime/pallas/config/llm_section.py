@@ -1,4 +1,4 @@
-"""``llm:``: the models that handlers may ask, over several backends (SPEC 5.1)."""
+"""``llm:``: the models that handlers may ask, over several backends."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -212,7 +212,7 @@ class AgentConfig:
 
     @property
     def typed(self) -> TypedConfig | None:
-        """What a typed handler is (SPEC 5), None for every other agent."""
+        """What a typed handler is, None for every other agent."""
         return self.handler.typed if self.handler is not None else None
 
     @property
@@ -318,7 +318,7 @@ class KeySource:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A whole project. Paths are absolute. ``bind`` is None unless the user set it (C23).
+    """A whole project. Paths are absolute. ``bind`` is None unless the user set it.
 
     ``provider`` and ``model`` come from ``default_model``, split at its first dot (PR-12); both are
     empty when it is not set. ``capabilities`` is the fleet-wide ``model_capabilities`` or None.

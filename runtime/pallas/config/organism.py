@@ -1,6 +1,6 @@
 """``organism.yaml``: a project of handlers as xml-pipeline writes it down, understood as far as it goes.
 
-What is not used is said, with why: never silently (SPEC 10).
+What is not used is said, with why: never silently.
 """
 
 from collections.abc import Mapping

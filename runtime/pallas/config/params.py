@@ -1,4 +1,4 @@
-"""``params:`` of an agent: what its runs ask of the model unless a call says otherwise (SPEC 6.2, C15)."""
+"""``params:`` of an agent: what its runs ask of the model unless a call says otherwise."""
 
 from typing import Annotated, Any, Final
 

@@ -1,4 +1,4 @@
-"""``providers:`` and ``default_provider:`` of an agent: those that callers may choose among (SPEC 7.4)."""
+"""``providers:`` and ``default_provider:`` of an agent: those that callers may choose among."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -320,7 +320,7 @@ class Executor(Protocol):
 
 
 class SessionHooks(Protocol):
-    """Optional methods of an executor, each by itself: notifications of sessions (SPEC 7.4).
+    """Optional methods of an executor, each by itself: notifications of sessions.
 
     They are looked up by name; each has ``HOOK_SECONDS`` seconds. ``session`` is an id of 32 hex digits,
     the same as in ``ExecutorTurn.session``.

@@ -76,7 +76,7 @@ async def prepare_executor(config: AgentConfig) -> None:
 
 
 def is_typed(config: AgentConfig) -> bool:
-    """Whether an agent is a typed handler: it takes messages of other handlers (SPEC 5)."""
+    """Whether an agent is a typed handler: it takes messages of other handlers."""
     return config.typed is not None
 
 

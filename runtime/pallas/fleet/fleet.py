@@ -87,7 +87,7 @@ _OURS: Final = make_executor
 class Fleet:
     """Everything of one project that is alive.
 
-    ``dev`` binds loopback, else all interfaces, unless the project says ``bind:`` (C23). With ``only`` a
+    ``dev`` binds loopback, else all interfaces, unless the project says ``bind:``. With ``only`` a
     single agent is served: no registry, no dependencies (PR-4), and ``/healthz``, ``/readyz`` and
     ``/metrics`` on the agent's own port. ``record`` says whether messages on the wire are recorded for
     ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. ``seen`` is a file for
@@ -258,7 +258,7 @@ class Fleet:
 
         It is there when this returns; ``await`` the result to go on when it answers. It is served at the
         fleet's port alone, takes ``capacity`` runs at a time, and takes precedence over a worker or a remote
-        agent of its id (C14). Raises Fault (CONFIG): it cannot work, or its id is taken; with ``replace`` it
+        agent of its id. Raises Fault (CONFIG): it cannot work, or its id is taken; with ``replace`` it
         takes the other one's place. Call it in the fleet's loop.
         """
         return self.dynamic_agents.registrations.handler(
@@ -267,7 +267,7 @@ class Fleet:
 
     def register_worker(
         self,
-        id: str,  # noqa: A002 - the word of SPEC 7.4
+        id: str,  # noqa: A002 - a word of the API
         worker: WorkerConfig,
         *,
         capabilities: Sequence[str] = (),
@@ -325,7 +325,7 @@ class Fleet:
     async def start(self) -> None:
         """Start everything; return when each agent is ready or in error.
 
-        Order (PR-5, C5): the project's programs, the registry, preflight, agents others depend on, the
+        Order (PR-5): the project's programs, the registry, preflight, agents others depend on, the
         rest. One agent's failure is its own (PR-7). Raises Fault (CONFIG) when ports are taken.
         """
         if not self.ports.reserved:

@@ -1,4 +1,4 @@
-"""Agents made over the API under the agents of the project's files, which take precedence (SPEC UN-6)."""
+"""Agents made over the API under the agents of the project's files, which take precedence (UN-6)."""
 
 import logging
 from collections.abc import Collection

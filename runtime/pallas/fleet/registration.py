@@ -1,4 +1,4 @@
-"""Agents that code registers with a fleet: handlers and workers (SPEC DR-4, DR-5, C14)."""
+"""Agents that code registers with a fleet: handlers and workers (DR-4, DR-5)."""
 
 import asyncio
 import inspect
@@ -226,7 +226,7 @@ class Registrations:
         )
 
     def _of(self, name: str, project: Project) -> list[AgentConfig]:
-        """Those of that name, the one first that answers (C14)."""
+        """Those of that name, the one first that answers."""
         found: list[tuple[int, int, AgentConfig]] = []
         if (declared := project.agents.get(name)) is not None:
             found.append((rank(declared.kind), 1 if declared.definition is None else 3, declared))

@@ -86,7 +86,7 @@ async def preflight(
     advice: str = AT_ONCE,
     skip: Iterable[str] = (),
 ) -> tuple[ProviderReport, ...]:
-    """Ask every provider of the project, all at once, 5 s at most (SPEC PR-20); none is asked for an answer.
+    """Ask every provider of the project, all at once, 5 s at most (PR-20); none is asked for an answer.
 
     ``models`` are further ``provider.model`` that agents use. A failure is a report, never an error. Each
     address is asked once with each credential, for however many models it has. ``advice`` is when a key in

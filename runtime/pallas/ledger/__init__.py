@@ -1,5 +1,4 @@
-"""The ledger: the database of a fleet, with threads, their messages, runs, tasks and resources (SPEC 6.1,
-C11).
+"""The ledger: the database of a fleet, with threads, their messages, runs, tasks and resources.
 
 ``ledger`` opens it, recovers what dead fleets left, and prunes old runs. ``thread_table``, ``run_store``,
 ``task_store``, ``session_store``, ``question_store``, ``resource_store`` and ``replica_store`` are its

@@ -1,4 +1,4 @@
-"""Takes over what a dead fleet left: its runs go on elsewhere, or are put into error (SPEC AG-6).
+"""Takes over what a dead fleet left: its runs go on elsewhere, or are put into error (AG-6).
 
 A run goes on if it is in a thread and its request was stored. Its attempt rises and it gets a new claim here,
 in the thread and in the run, so that its former fleet, if it lives after all, changes nothing any more.

@@ -1,7 +1,7 @@
 """The database as the stores see it: they pass functions of a connection that read or write.
 
 A write is one transaction, committed when ``write`` returns; an exception rolls it back. The functions wait
-for nothing but the database, so no transaction lasts longer than a few statements (SPEC AG-19).
+for nothing but the database, so no transaction lasts longer than a few statements (AG-19).
 """
 
 import logging

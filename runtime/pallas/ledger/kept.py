@@ -45,7 +45,7 @@ class ResourceRows:
 
 
 def used_by(kind: ResourceKind, name: str, by: ResourceKind, users: Sequence[str]) -> Fault:
-    """The Fault for a resource that cannot be deleted. ``data`` has the names of its users (SPEC AG-2)."""
+    """The Fault for a resource that cannot be deleted. ``data`` has the names of its users (AG-2)."""
     shown = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
     them = "them" if len(users) > 1 else "it"
     return refusals.in_use(

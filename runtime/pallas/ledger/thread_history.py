@@ -1,4 +1,4 @@
-"""The messages of a thread that a model is shown (SPEC AG-7): no call without its answer, no answer without
+"""The messages of a thread that a model is shown (AG-7): no call without its answer, no answer without
 its call.
 
 Nothing here uses the database: rows come in, messages go out.

@@ -283,7 +283,7 @@ class ThreadRows:
         return await self._database.read(lambda connection: connection.execute(wanted).scalar()) or ""
 
     async def history(self, thread: str) -> tuple[tuple[Message, ...], int]:
-        """The messages that a model is shown (SPEC AG-7), and the next free ``turn_index``."""
+        """The messages that a model is shown (AG-7), and the next free ``turn_index``."""
 
         def work(connection: Connection) -> tuple[tuple[Message, ...], int]:
             found = context_of(connection, thread)
@@ -452,7 +452,7 @@ class ThreadRows:
         reason: str,
         partial: Sequence[Message] = (),
     ) -> None:
-        """End a run without an answer: its pending rows get the status error and the reason (SPEC AG-5).
+        """End a run without an answer: its pending rows get the status error and the reason (AG-5).
 
         ``partial`` are messages to store all the same: then the question stays, followed by them.
         """

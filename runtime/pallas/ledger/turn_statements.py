@@ -369,7 +369,7 @@ def fail(
     life: str,
     now: float,
 ) -> None:
-    """End the run and put its pending rows into error (SPEC AG-5).
+    """End the run and put its pending rows into error (AG-5).
 
     With ``partial`` the question stays, followed by these messages. A run that already ended stays as it is,
     if its end is reported twice. Raises Fault (taken over).

@@ -20,8 +20,8 @@ async def complete(
 ) -> LLMResponse:
     """Ask a model, from within a typed handler. ``messages`` as ``{"role": ..., "content": ...}``.
 
-    An empty ``model`` is the project's own; ``params`` are those of SPEC 6.2. ``agent_id`` is accepted and
-    ignored: the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
+    An empty ``model`` is the project's own; ``params`` are an agent's. ``agent_id`` is accepted and ignored:
+    the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
     its tokens, LimitReached where ``limits:`` of agents.yaml leave no room. ``docs/llm-router.md`` describes
     how a backend is chosen.
     """

@@ -36,7 +36,7 @@ class TokenBucket:
         return self._level
 
     def holds(self, amount: int) -> bool:
-        """Return whether so many tokens could ever be taken (X9)."""
+        """Return whether so many tokens could ever be taken."""
         return not self.capacity or amount <= self.capacity
 
     def wait_for(self, amount: int) -> float:

@@ -1,4 +1,4 @@
-"""Read and check a handler's question to a model (HC-30, HC-36, X11)."""
+"""Read and check a handler's question to a model (HC-30, HC-36)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Qu
 
 
 def read_params(given: Mapping[str, Any]) -> Params:
-    """Read the parameters of one question (SPEC 6.2), in snake_case or camelCase. Raises Fault (PROTOCOL)."""
+    """Read the parameters of one question, in snake_case or camelCase. Raises Fault (PROTOCOL)."""
     params = Params.read({name: value for name, value in given.items() if value is not None}, strict=True)
     for key in _REFUSED:
         if key in params.values:

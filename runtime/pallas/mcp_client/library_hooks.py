@@ -1,4 +1,4 @@
-"""Wrappers around functions of fast-agent: each hook by itself, each applied exactly once (SPEC PR-29).
+"""Wrappers around functions of fast-agent: each hook by itself, each applied exactly once (PR-29).
 
 Whether a hook is installed is read from the functions at its target, never from one flag for all of them:
 installing again, or installing another one later, can neither double a hook nor hide one.

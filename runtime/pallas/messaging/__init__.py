@@ -1,4 +1,4 @@
-"""Messages between handlers: frames, the rules for sending, and delivery (SPEC 5).
+"""Messages between handlers: frames, the rules for sending, and delivery.
 
 ``delivery`` is the entry point: one message goes in, its result comes out. ``message_run`` holds one run's
 tree of ``frames``; ``reply_routing`` decides with ``send_rules`` where a handler's messages go; ``capacity``

@@ -48,7 +48,7 @@ def read(raw: bytes, endpoint: HandlerEndpoint, caller: str, peers: MessagingPee
 
 
 def _tags(endpoint: HandlerEndpoint, caller: str, peers: MessagingPeers) -> dict[str, str]:
-    """Return the root tags that name a target (SPEC 5.1), lower-cased, with the names they refer to."""
+    """Return the root tags that name a target, lower-cased, with the names they refer to."""
     tags: dict[str, str] = {}
     for peer in sorted(endpoint.peers | {caller}):
         for kind in _classes(peer, peers):

@@ -12,7 +12,7 @@ from .frames import HandlerFrame
 
 
 def overloaded(what: str) -> Fault:
-    """Return the Fault for a lack of room (SPEC 7.3): the sender may try again later."""
+    """Return the Fault for a lack of room: the sender may try again later."""
     return Fault(FaultType.TRANSPORT, f"Server overloaded: {what}")
 
 

@@ -18,7 +18,7 @@ from pallas.safe_text import sanitize
 from pallas.telemetry.ring_store import RingStore
 
 ENVELOPE: Final = "https://xml-pipeline.org/ns/envelope/v1"
-"""The namespace of an envelope (SPEC 5.1)."""
+"""The namespace of an envelope."""
 MAX_BODY: Final = 64 * 1024
 """Bytes of one payload that are stored."""
 MAX_BYTES: Final = 16 * 1024 * 1024

@@ -11,7 +11,7 @@ from pallas.safe_text import one_line, sanitize
 
 from .messaging_port import HandlerEndpoint, MessagingPeers, PeerFacts
 
-# These sentences are fixed: handlers and prompts may look for them (SPEC 5.1).
+# These sentences are fixed: handlers and prompts may look for them.
 WARNING: Final = (
     "Complete ALL sub-tasks before responding. "
     "If you need results from a peer, wait for their response first."

@@ -1,4 +1,4 @@
-"""The rules for sending (SPEC 5.1). Pure functions, without a fleet, a frame or a payload."""
+"""The rules for sending. Pure functions, without a fleet, a frame or a payload."""
 
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
@@ -38,7 +38,7 @@ def recipient_of(sender: str, agent: bool, peers: AbstractSet[str], caller: str,
     ``agent`` is whether the sender is declared with ``agent: true``.
 
     Fails closed: without ``peers`` only the sender and its caller are allowed. The caller's name is an answer
-    to it (SPEC C8), except for an agent that has it among its peers.
+    to it, except for an agent that has it among its peers.
     """
     if to is None:
         return Recipient.RESPOND

@@ -1,4 +1,4 @@
-"""What clients can find and ask: agents, their providers, sessions and tasks (SPEC 7)."""
+"""What clients can find and ask: agents, their providers, sessions and tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class AgentInfo:
     description: str = ""
     reason: str = ""  # why it is not ready, or what is wrong with a ready one
     providers: tuple[ProviderFacts, ...] | None = None  # None if it has no choice of them
-    shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same id that it hides (C14)
+    shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same id that it hides
     match: str = ""  # why it was found; empty without a search
 
 
@@ -77,5 +77,5 @@ class TaskRecord:
     request: Mapping[str, Any] | None = None  # the questions that wait for an answer
     text: str = ""  # the answer, empty until it is over
     result: Mapping[str, Any] | None = None
-    fault: Mapping[str, Any] | None = None  # the body of its Fault (SPEC 7.3)
+    fault: Mapping[str, Any] | None = None  # the body of its Fault
     ttl: float | None = None  # seconds it is kept after its end, None for ever

@@ -207,7 +207,7 @@ class Routed(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerouted(RunEvent):
-    """Another provider answers than the requested one (C13, DR-32)."""
+    """Another provider answers than the requested one (DR-32)."""
 
     asked: str
     to: str
@@ -261,7 +261,7 @@ class QuestionAnswered(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePassed(RunEvent):
-    """One message between handlers was delivered, refused or dropped (SPEC 5.1). Frames are UUIDs.
+    """One message between handlers was delivered, refused or dropped. Frames are UUIDs.
 
     ``route``: ``call`` opens ``frame``; ``self`` stays in it; ``respond`` goes back to ``frame`` and ends
     ``left`` with all frames below it; ``result`` does so to the caller of the run; ``error`` is a SystemError

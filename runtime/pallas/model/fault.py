@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 class FaultType(StrEnum):
-    """The kinds of errors (SPEC 7.3)."""
+    """The kinds of errors."""
 
     CONFIG = "CONFIG"
     AUTH = "AUTH"
@@ -26,7 +26,7 @@ _CODES: Final = {
     FaultType.PROTOCOL: -32000,
     FaultType.INTERNAL: -32603,
 }
-# The texts for handlers (SPEC 5.1, C9): the same whatever the cause is, and without names.
+# The texts for handlers: the same whatever the cause is, and without names.
 _TO_HANDLERS: Final = {
     "routing": "Message could not be delivered. Please verify your target and try again.",
     "validation": "Message does not fit its schema. Please correct it and try again.",
@@ -39,7 +39,7 @@ _RETRYABLE: Final = frozenset({FaultType.TIMEOUT, FaultType.TRANSPORT})
 class Fault(Exception):
     """A failure as a caller may see it: short, without secrets, and with a hint how to fix it.
 
-    ``code`` and ``retryable`` follow from ``type`` (SPEC 7.3) unless given: an UPSTREAM fault for a
+    ``code`` and ``retryable`` follow from ``type`` unless given: an UPSTREAM fault for a
     provider's 429 or 5xx is retryable, others are not. ``data`` holds plain JSON values. ``of_agent`` says
     that the agent's own work failed; without it, something refused or ended the work. ``cause`` is for
     operators: it is in the log and the workbench, and in no body. Tracebacks stay in the log where they
@@ -50,7 +50,7 @@ class Fault(Exception):
 
     def __init__(
         self,
-        type: FaultType,  # noqa: A002 - the word of SPEC 7.3
+        type: FaultType,  # noqa: A002 - a word of the API
         message: str,
         *,
         retryable: bool | None = None,
@@ -70,7 +70,7 @@ class Fault(Exception):
         return f"Fault({self.type.value}, {self.message!r})"
 
     def to_body(self) -> dict[str, Any]:
-        """The JSON body of SPEC 7.3: ``{error, code, data{type, retryable, ...}}``."""
+        """The JSON body: ``{error, code, data{type, retryable, ...}}``."""
         return {
             "error": self.message,
             "code": self.code,

@@ -1,4 +1,4 @@
-"""The language of grants: verbs, resources, and what one grant covers (SPEC AG-20)."""
+"""The language of grants: verbs, resources, and what one grant covers (AG-20)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ VERBS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "threads": ("admin",),
 }
 """The verbs of each kind of resource. ``admin:threads`` together with ``view:agents`` allows reading and
-deleting the threads of others (C27)."""
+deleting the threads of others."""
 VERBS: Final = (*_CHANGES, "run", "approve", "admin")
 
 ANONYMOUS: Final = "anonymous"

@@ -7,7 +7,7 @@ from .server_connection import ServerConnection
 
 
 class HealthStatus(StrEnum):
-    """ok: all reachable; degraded: works, but something named is missing; error: cannot answer (SPEC 4.1)."""
+    """ok: all reachable; degraded: works, but something named is missing; error: cannot answer."""
 
     OK = "ok"
     DEGRADED = "degraded"

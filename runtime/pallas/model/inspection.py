@@ -121,6 +121,6 @@ class Envelope:
     payload: str = ""
     code: str = ""
     detail: str = ""
-    xml: str = ""  # the whole envelope (SPEC 5.1), masked and sanitised
+    xml: str = ""  # the whole envelope, masked and sanitised
     cut: bool = False  # it was too long to keep
     seconds: float | None = None  # how long ``to`` took; None if it is not over, or was not delivered

@@ -1,4 +1,4 @@
-"""The records of the ledger: threads, their messages, runs and resources (SPEC 6.1)."""
+"""The records of the ledger: threads, their messages, runs and resources."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Checks of the parameters of a run (SPEC 6.2). Each raises a Fault that says what is wrong with a value."""
+"""Checks of the parameters of a run. Each raises a Fault that says what is wrong with a value."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Parameters of a run: one set, one way to read it, one order to merge it (SPEC 6.2, C15, C16)."""
+"""Parameters of a run: one set, one way to read it, one order to merge it."""
 
 import re
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ RUNTIME_KEYS: Final = {
     "detail": "detail",
     "providerSpecific": "extra",
 }
-"""The keys of a session's and a prompt's ``runtimeParams`` (SPEC 7.4), each with its key in ``KEYS``."""
+"""The keys of a session's and a prompt's ``runtimeParams``, each with its key in ``KEYS``."""
 DETAILS: Final = ("auto", "low", "high", "original")
 """How closely a model looks at pictures; stored as ``extra.detail``."""
 # Parameters of single providers that have a key of their own here.
@@ -84,7 +84,7 @@ class Params:
     def read(given: Mapping[str, Any], *, strict: bool, refused: frozenset[str] = frozenset()) -> "Params":
         """Read parameters as a caller wrote them, in snake_case or camelCase (UN-5).
 
-        If ``strict``, an unknown key is refused; otherwise it goes below ``extra`` (C16). Raises Fault
+        If ``strict``, an unknown key is refused; otherwise it goes below ``extra``. Raises Fault
         (PROTOCOL) whose ``data["key"]`` names the wrong key in the caller's spelling.
         """
         found: dict[str, Any] = {}

@@ -253,7 +253,7 @@ def name_tokens(names: Iterable[str]) -> None:
 
 
 def redact(*secrets: str) -> None:
-    """Mask these exact values in every log record from now on (SPEC PR-36).
+    """Mask these exact values in every log record from now on (PR-36).
 
     Values shorter than 6 characters are ignored, since masking them would hide ordinary words. At most 4,096
     are kept; the oldest are dropped. Call ``forget`` once for each ``redact`` of a temporary value.

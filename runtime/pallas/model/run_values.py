@@ -169,7 +169,7 @@ class RunRequest:
     agent: str
     text: str
     images: tuple[Image, ...] = ()
-    # The caller's handle; without handle and session nothing is remembered (C12)
+    # The caller's handle; without handle and session nothing is remembered
     conversation: str | None = None
     session: str | None = None  # a handshake-era MCP session, which is a conversation of its own
     principal: Principal = ANONYMOUS
@@ -187,10 +187,10 @@ class RunRequest:
     # another agent of the fleet
     surface: str = "mcp"
     run_id: str = ""  # the id for the run, empty to have one made; an id in use is refused
-    defaults: Params = NO_PARAMS  # the session's parameters, between the agent's and the caller's own (C15)
+    defaults: Params = NO_PARAMS  # the session's parameters, between the agent's and the caller's own
     provider: str = ""  # the session's choice, empty for the agent's default
     timeout: float | None = None  # seconds, including the wait for its turn
-    leased: str = ""  # the id of its session (SPEC 7.4), or empty
+    leased: str = ""  # the id of its session, or empty
     # The agent of this fleet that asks, set only by the fleet; empty for a caller from outside
     sender: str = ""
     depth: int = 0  # how many runs of the fleet are above this one
@@ -255,5 +255,5 @@ class RunResult:
 
     @property
     def text(self) -> str:
-        """All assistant text of the run, in order (SPEC C4)."""
+        """All assistant text of the run, in order."""
         return "\n\n".join(text for text in self.texts if text)

@@ -67,7 +67,7 @@ class AgentSnapshot:
 
     @property
     def availability(self) -> Availability:
-        """Whether it can take work now; every surface reports this one value (C21, DR-31)."""
+        """Whether it can take work now; every surface reports this one value (DR-31)."""
         if self.state is not AgentState.READY or self.health.status is HealthStatus.ERROR:
             return "unavailable"
         return "busy" if self.full else "ready"

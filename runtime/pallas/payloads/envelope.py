@@ -1,4 +1,4 @@
-"""The envelope around a message (SPEC 5.1): written for the record, read when a handler wrote one."""
+"""The envelope around a message: written for the record, read when a handler wrote one."""
 
 from typing import Final
 from xml.sax.saxutils import escape

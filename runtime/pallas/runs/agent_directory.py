@@ -1,4 +1,4 @@
-"""The agents of a fleet for one principal, and which agent a call means (SPEC DR-3..DR-7, C10, C14, C21)."""
+"""The agents of a fleet for one principal, and which agent a call means (DR-3..DR-7)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from pallas.telemetry.event_hub import EventHub
 IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
 """Kinds that answer in this process.
 
-They take precedence over workers, and workers over remote agents (C14).
+They take precedence over workers, and workers over remote agents.
 """
 MAX_NAMED: Final = 100
 """Most ids that a Fault lists."""
@@ -80,7 +80,7 @@ class AgentDirectory:
 
     ``sources`` are called once, and again after an agent was added, removed or changed (``invalidate``, or an
     event of the ``hub``). ``may_run`` says whether a principal may run an agent; other agents do not exist
-    for that principal (C10). ``default`` returns the project's ``default_agent``.
+    for that principal. ``default`` returns the project's ``default_agent``.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class AgentDirectory:
         )
 
     def resolve(self, agent: str | None, principal: Principal) -> str:
-        """The id of the agent that a call means. Its state does not matter: no call is rerouted (C13).
+        """The id of the agent that a call means. Its state does not matter: no call is rerouted.
 
         Without an id: ``default_agent``, else the first agent in this process, else the first worker, else
         the first remote agent (DR-6). Raises Fault: CONFIG if there are no agents, UPSTREAM if the agent does
@@ -164,7 +164,7 @@ class AgentDirectory:
 
 def _entries(found: Sequence[ListedAgent]) -> dict[str, DirectoryEntry]:
     """One entry for each id, in the order of its first agent; of several agents the one of lowest
-    rank (C14).
+    rank.
     """
     of: dict[str, list[tuple[AgentSnapshot, ListedAgent]]] = {}
     for agent in found:

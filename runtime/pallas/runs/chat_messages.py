@@ -1,5 +1,5 @@
-"""The ``messages`` parameter of a call: a whole conversation in the form of OpenAI's chat completions (SPEC
-AG-14).
+"""The ``messages`` parameter of a call: a whole conversation in the form of OpenAI's chat completions
+(AG-14).
 
 The names that the REST API uses for a thread's messages (``toolCalls``, ``toolCallId``, ``images``) are
 accepted too.

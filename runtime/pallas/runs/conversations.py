@@ -445,7 +445,7 @@ def thread_in(name: str) -> str:
 
 
 def key_of(handle: str | None, session: str | None) -> str | None:
-    """The name of a conversation: the caller's handle, else its MCP session, else None (C12).
+    """The name of a conversation: the caller's handle, else its MCP session, else None.
 
     Handles and sessions have separate name spaces. Raises Fault (PROTOCOL) for an invalid handle.
     """

@@ -1,4 +1,4 @@
-"""Counts the open sessions of each agent, and says whether there is room for another one (SPEC 7.4)."""
+"""Counts the open sessions of each agent, and says whether there is room for another one."""
 
 from collections import Counter
 from collections.abc import Callable

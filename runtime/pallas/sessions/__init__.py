@@ -1,4 +1,4 @@
-"""Sessions: leases on threads, as the bridge opens them (SPEC 7.2, 7.4, DR-9..DR-20).
+"""Sessions: leases on threads, as the bridge opens them (DR-9..DR-20).
 
 ``sessions`` is the entry: create, prompt, cancel, close, delegate, and the expiry of old sessions. ``lease``
 is one open session, ``session_table`` holds all of them and ends each one once. ``session_opener`` opens and

@@ -103,7 +103,7 @@ class SessionLease:
 
     @property
     def status(self) -> SessionStatus:
-        """Its status (SPEC 7.4)."""
+        """Its status."""
         if self.failed:
             return "failed"
         if self.busy or self.elsewhere:
@@ -126,7 +126,7 @@ class SessionLease:
         return min(self.created_at + limits.ttl, self.used_at + limits.idle)
 
     def expired(self, limits: SessionLimits, now: float) -> bool:
-        """Whether it is due to end; never while a prompt is under way (X17)."""
+        """Whether it is due to end; never while a prompt is under way."""
         if self.opening or self.busy or self.elsewhere or not self.reaped:
             return False
         return now >= self.expires_at(limits)

@@ -1,4 +1,4 @@
-"""Reads the metadata of a session (SPEC C11, DR-10, DR-20, DR-24, DR-25)."""
+"""Reads the metadata of a session (DR-10, DR-20, DR-24, DR-25)."""
 
 import sys
 from collections.abc import Mapping

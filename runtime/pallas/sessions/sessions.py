@@ -1,4 +1,4 @@
-"""The sessions of a fleet: open, prompt, close, expire (SPEC 7.4)."""
+"""The sessions of a fleet: open, prompt, close, expire."""
 
 import asyncio
 import logging
@@ -98,7 +98,7 @@ class Sessions:
 
     A session belongs to its principal; for all others there is none of that id. It remembers which agent it
     was opened with, and no other agent answers in it (DR-17). Its first prompt begins a thread, which
-    outlives it (C11). ``limits`` is called each time; ``permit`` raises Fault if a principal may not use an
+    outlives it. ``limits`` is called each time; ``permit`` raises Fault if a principal may not use an
     agent (any more); ``clock`` is Unix seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Durable threads for one principal: the only place that checks who owns a thread (SPEC AG-21, C27).
+"""Durable threads for one principal: the only place that checks who owns a thread (AG-21).
 
 A thread belongs to the principal that began it. For others it is not found, unless they may see all threads
 (``view:agents`` and ``admin:threads`` together). A caller with the same unverified identity may continue and

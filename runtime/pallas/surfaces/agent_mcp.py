@@ -141,7 +141,7 @@ def agent_app(
     """Return the MCP server of one agent (PR-15).
 
     It has the tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former
-    but not listed (C1). With ``history`` it has the prompt ``{agent}_history``. ``authorize`` (who the
+    but not listed. With ``history`` it has the prompt ``{agent}_history``. ``authorize`` (who the
     caller is) and ``permit`` (what it was granted) are called before each of them except ``get_health``.
     With ``tasks`` a ``send_message`` becomes a task for clients that declare the extension; with ``parked``
     one whose run asks a person is answered with the question. ``version`` is that of the registry.

@@ -1,4 +1,4 @@
-"""An agent as a tool: ``chat``, which starts or continues a thread (SPEC AG-23)."""
+"""An agent as a tool: ``chat``, which starts or continues a thread (AG-23)."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -28,7 +28,7 @@ _TELL_EVERY: Final = 60.0
 
 
 def allowed_hosts_of(project: Project, bind: str) -> frozenset[str]:
-    """Return the hosts that a listener of ``project`` bound to ``bind`` answers to (SPEC C23).
+    """Return the hosts that a listener of ``project`` bound to ``bind`` answers to.
 
     These are ``host`` from agents.yaml, that of ``public_url``, the localhost names, the bind address
     unless it is a wildcard, and ``allowed_hosts``. This machine's own name is not guessed: add it to

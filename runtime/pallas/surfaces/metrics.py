@@ -412,7 +412,7 @@ def _reach(downstream: Downstream) -> float | None:
 
 
 class ClientHealth:
-    """The gauge of a client that polls fleets: ``daedalus_agent_health{instance,agent}`` (SPEC PI-16)."""
+    """The gauge of a client that polls fleets: ``daedalus_agent_health{instance,agent}`` (PI-16)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._gauge = Gauge(*_POLLED, ["instance", "agent"], registry=registry)

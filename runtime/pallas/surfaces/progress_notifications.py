@@ -1,4 +1,4 @@
-"""A run's events as MCP progress notifications (SPEC C2, PI-18..PI-26)."""
+"""A run's events as MCP progress notifications (PI-18..PI-26)."""
 
 import asyncio
 from collections import deque
@@ -14,7 +14,7 @@ from pallas.safe_text import one_line
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
 
-# Seconds between two messages of text: the pieces that come meanwhile are joined (C2). A caller sees text at
+# Seconds between two messages of text: the pieces that come meanwhile are joined. A caller sees text at
 # most this late, and a message costs about as much processor time as three pieces.
 TEXT_EVERY: Final = 0.02
 # A caller that does not read loses the oldest lines and never delays the run.

@@ -1,4 +1,4 @@
-"""Agents as tools: the MCP servers ``agent-<name>``, and all those of a project as one (SPEC AG-23)."""
+"""Agents as tools: the MCP servers ``agent-<name>``, and all those of a project as one (AG-23)."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -28,7 +28,7 @@ class Offered(NamedTuple):
 
 
 def health_text(health: Health) -> str:
-    """Return the JSON text ``{status, timestamp, message?}`` (SPEC PI-8).
+    """Return the JSON text ``{status, timestamp, message?}`` (PI-8).
 
     ``timestamp`` is when the health was checked, ISO 8601 in UTC; ``message`` is present and not empty
     whenever the status is not ok.
@@ -50,14 +50,14 @@ def shown_agents(fleet: FleetSnapshot) -> tuple[AgentSnapshot, ...]:
 
 
 def published_name(project: Project, agent: AgentSnapshot) -> str:
-    """Return ``namespace/slug``, with exactly one slash (SPEC PI-2)."""
+    """Return ``namespace/slug``, with exactly one slash (PI-2)."""
     return f"{project.namespace}/{agent.name.replace('_', '-')}"
 
 
 def identity(project: Project, agent: AgentSnapshot) -> dict[str, Any]:
     """Return name, title, description, version, icons (if there are any) and the one remote.
 
-    Titles and descriptions have 1 to 100 characters, icons an absolute address (SPEC PI-3, PI-6). It holds
+    Titles and descriptions have 1 to 100 characters, icons an absolute address (PI-3, PI-6). It holds
     no more than agents.yaml says for publishing.
     """
     config = project.agents.get(agent.name)

@@ -90,7 +90,7 @@ def registry_app(
     control: ASGIApp | None = None,
     rest: ASGIApp | None = None,
 ) -> Starlette:
-    """Return the application of the registry's port (SPEC PI-1 to PI-6, PR-23); put a ``HostOriginGuard``
+    """Return the application of the registry's port (PI-1 to PI-6, PR-23); put a ``HostOriginGuard``
     before it.
 
     ``GET`` of the well-known path and of ``/v0.1/servers`` returns the catalogue, built from the project

@@ -115,27 +115,27 @@ class TextResult:
 
 
 def fault_text(fault: Fault) -> TextResult:
-    """Return a Fault as a result: the JSON body of SPEC 7.3, as an error."""
+    """Return a Fault as a result: the JSON body of a Fault, as an error."""
     return TextResult(json.dumps(fault.to_body(), ensure_ascii=False), is_error=True)
 
 
 def fault_result(fault: Fault) -> ToolResult:
-    """Return a Fault as a tool result: ``is_error`` and the JSON body of SPEC 7.3."""
+    """Return a Fault as a tool result: ``is_error`` and the JSON body of a Fault."""
     return fault_text(fault).for_sdk()
 
 
 def result_of(result: RunResult) -> ToolResult:
-    """Return a run's result: one text block with all its text, and the run's metadata (C4)."""
+    """Return a run's result: one text block with all its text, and the run's metadata."""
     return text_of(result).for_sdk()
 
 
 def text_of(result: RunResult) -> TextResult:
-    """Return a run's result: all its text, and the run's metadata (C4)."""
+    """Return a run's result: all its text, and the run's metadata."""
     text = result.text
     answer = result.texts[-1] if result.texts else ""
     meta: dict[str, Any] = {
         f"{META}/runId": result.run_id,
-        # The offset of the last block, which is the answer itself (C4).
+        # The offset of the last block, which is the answer itself.
         f"{META}/finalOffset": len(text) - len(answer),
         f"{META}/stopReason": result.stop_reason,
         f"{META}/seconds": round(result.seconds, 6),
@@ -240,7 +240,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
 
 
 def wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None) -> bool:
-    """Return whether the caller asked for text as it is written, and for progress, which carries it (C2)."""
+    """Return whether the caller asked for text as it is written, and for progress, which carries it."""
     meta = (context.meta or {}) if context is not None else {}
     if meta.get("progressToken") is None:
         return False
@@ -264,7 +264,7 @@ def is_cancel(context: FastMCPRequestContext | None) -> bool:
 
 
 def params_of(context: FastMCPRequestContext | None) -> Params:
-    """Return the run's parameters in ``_meta``, in either spelling; unknown ones go to the provider (C16).
+    """Return the run's parameters in ``_meta``, in either spelling; unknown ones go to the provider.
 
     Raises Fault (PROTOCOL) that names the key.
     """

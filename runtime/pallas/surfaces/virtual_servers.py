@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "agent-"
-"""The prefix of the name of an agent's virtual server; agents' own names must not have it (C20)."""
+"""The prefix of the name of an agent's virtual server; agents' own names must not have it."""
 _NO_AGENT: Final = "there is no such virtual server; each agent NAME of the fleet has /virtual/agent-NAME/mcp"
 _NO_PROJECT: Final = "there is no project of that name here"
 

@@ -109,7 +109,7 @@ class TaskWork:
 
 
 def _line(event: Event) -> str:
-    """The progress line of an event in the words of C2; empty for an event without progress."""
+    """The progress line of an event in its fixed words; empty for an event without progress."""
     if isinstance(event, StepStarted):
         return one_line(f"{event.actor} step {event.step} ({event.kind})", MAX_LINE)
     if isinstance(event, QuestionAsked):

@@ -53,7 +53,7 @@ _THE_KEY: Final = "its key in fastagent.secrets.yaml or .env"
 
 
 class ProviderFault(Fault):
-    """A failure of a model provider. ``elsewhere``: another provider may succeed (C13, HC-27)."""
+    """A failure of a model provider. ``elsewhere``: another provider may succeed (HC-27)."""
 
     elsewhere = False
 

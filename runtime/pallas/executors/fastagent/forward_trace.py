@@ -1,6 +1,6 @@
 """Failures of calls to a downstream: the traceback goes to the log, a short text to the model.
 
-The log's records are under ``pallas.forward.trace`` (SPEC PR-32).
+The log's records are under ``pallas.forward.trace`` (PR-32).
 """
 
 import logging

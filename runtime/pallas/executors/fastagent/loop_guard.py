@@ -1,4 +1,4 @@
-"""Stops an agent's loop that makes no progress, and explains this in its answer (SPEC PR-24)."""
+"""Stops an agent's loop that makes no progress, and explains this in its answer (PR-24)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Puts a run's parameters into the requests that fast-agent makes for it (SPEC 6.2).
+"""Puts a run's parameters into the requests that fast-agent makes for it.
 
 Parameters that fast-agent has a field for go there. The others are written into each finished request by
 hooks that check the current run and the model of the agent that was called: they affect no other run, no

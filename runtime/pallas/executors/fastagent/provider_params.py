@@ -1,4 +1,4 @@
-"""Writes a run's parameters in each provider's format (SPEC 6.2): pure functions on a request.
+"""Writes a run's parameters in each provider's format: pure functions on a request.
 
 ``openai`` is chat completions, ``responses`` OpenAI's Responses API, ``anthropic`` the Messages API,
 ``other`` any other provider of fast-agent (Google, Bedrock, custom models). Parameters that a provider does
@@ -13,7 +13,7 @@ from pallas.model.params import DETAILS, KEYS
 
 
 def look(messages: Any, params: Params, kind: str) -> None:
-    """Set how closely the model looks at the images in ``messages`` (``detail`` of SPEC 7.4)."""
+    """Set how closely the model looks at the images in ``messages``."""
     detail = params.get("extra", {}).get("detail")
     if detail not in DETAILS:
         return

@@ -1,5 +1,4 @@
-"""The providers of an agent: which there are, which one a turn uses, and which one replaces it (DR-23,
-C13).
+"""The providers of an agent: which there are, which one a turn uses, and which one replaces it (DR-23).
 
 Recent failures are remembered for half a minute, for all of the agent's instances.
 """

@@ -1,4 +1,4 @@
-"""Runs one turn on the requested provider, or on its replacements while nothing was said yet (C13)."""
+"""Runs one turn on the requested provider, or on its replacements while nothing was said yet."""
 
 import logging
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Restricts a run's tools: the model does not see the others, and calls to them are refused (SPEC AG-12)."""
+"""Restricts a run's tools: the model does not see the others, and calls to them are refused (AG-12)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

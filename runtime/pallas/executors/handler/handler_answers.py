@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The limit of one answer in characters; a handler that writes more is stopped. Callers get less."""
-# The stop reasons of SPEC 7.4 as in the results of all other agents.
+# The stop reasons as in the results of all other agents.
 _REASONS: Final = {
     "end_turn": "endTurn",
     "max_turns": "maxTurns",
@@ -107,7 +107,7 @@ class _Nothing:
 
 
 def _event(event: Any) -> StreamEvent:
-    """Return an event, given as one or as the plain values of SPEC 7.4: a text, or ``{"type": "chunk",
+    """Return an event, given as one or as plain values: a text, or ``{"type": "chunk",
     "text": ...}``."""
     if isinstance(event, str):
         return Chunk(event)

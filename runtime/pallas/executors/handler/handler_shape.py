@@ -1,4 +1,4 @@
-"""Finds a handler's methods, and refuses an unusable handler before any of it runs (DR-26, X8)."""
+"""Finds a handler's methods, and refuses an unusable handler before any of it runs (DR-26)."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

@@ -35,7 +35,7 @@ PACE = WatchIntervals()
 class EndpointWatch:
     """Checks until it is stopped; ``gone`` is called once, with the reason, if the other side is gone.
 
-    Calls no tool and no model (SPEC C7). ``busy`` returns whether a run is in progress, which needs no
+    Calls no tool and no model. ``busy`` returns whether a run is in progress, which needs no
     check. Between two checks ``tidy`` is called.
     """
 

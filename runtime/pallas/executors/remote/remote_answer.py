@@ -82,8 +82,7 @@ def _field(text: str, name: str) -> str:
 
 
 def _parts(text: str, offset: Any) -> tuple[str, ...]:
-    """Split a text into intermediate texts and the answer, at the offset of the answer if it is known
-    (C4)."""
+    """Split a text into intermediate texts and the answer, at the offset of the answer if known."""
     if isinstance(offset, int) and 0 < offset < len(text):
         before, last = text[:offset].removesuffix("\n\n"), text[offset:]
         return sanitize(before, MAX_ANSWER), sanitize(last, MAX_ANSWER)

@@ -1,4 +1,4 @@
-"""Faults for failures on the way to the other side, or reported by it (SPEC 7.3)."""
+"""Faults for failures on the way to the other side, or reported by it."""
 
 import json
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Typed handlers: functions that take a payload and say where the next message goes (SPEC 5)."""
+"""Typed handlers: functions that take a payload and say where the next message goes."""

@@ -1,4 +1,4 @@
-"""A typed handler's code in a process of its own, which the fleet does not trust (SPEC 5.1)."""
+"""A typed handler's code in a process of its own, which the fleet does not trust."""
 
 import asyncio
 import os

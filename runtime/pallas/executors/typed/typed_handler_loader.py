@@ -1,4 +1,4 @@
-"""Loads a typed handler: its function, the class of its payload, and the classes it knows (HC-1, X8)."""
+"""Loads a typed handler: its function, the class of its payload, and the classes it knows (HC-1)."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -155,7 +155,7 @@ class SimpleDialect:
         raise JsonRpcError(METHOD_NOT_FOUND, "Method not found")
 
     def fault(self, refused: JsonRpcError, stage: str) -> Fault:
-        """Return a Fault of the type that it names or its code stands for (SPEC 7.3), else UPSTREAM."""
+        """Return a Fault of the type that it names or its code stands for, else UPSTREAM."""
         data = refused.data if isinstance(refused.data, dict) else {}
         kind = _TYPES.get(refused.code, FaultType.UPSTREAM)
         if data.get("type") in tuple(FaultType):  # it may be anything

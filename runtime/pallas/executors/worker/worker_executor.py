@@ -33,7 +33,7 @@ _INTERNAL_ERROR: Final = -32603
 
 
 class WorkerExecutor(Executor):
-    """Has turns answered by a worker, each conversation in a session of its own there (SPEC 7.4, DR-28).
+    """Has turns answered by a worker, each conversation in a session of its own there (DR-28).
 
     If the session does not know the conversation, the turn begins with its history. A turn that is cancelled
     is cancelled there. When the worker ends, its turns fail with a Fault (TRANSPORT) that says how it ended.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """The limits of one worker (SPEC 7.4). Sizes in bytes, times in seconds."""
+    """The limits of one worker. Sizes in bytes, times in seconds."""
 
     line: int = 1_048_576
     """The longest line that is read."""

@@ -55,7 +55,7 @@ def health_of(
     failed_runs: tuple[int, str] = (0, ""),
     lock_changes: Sequence[ServerChange] = (),
 ) -> Health:
-    """The health of an agent (SPEC PI-12, PR-21, PR-22); ``since`` and ``checked_at`` are both now.
+    """The health of an agent (PI-12, PR-21, PR-22); ``since`` and ``checked_at`` are both now.
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) if there is one.
     ``degraded`` if a required agent failed, if a downstream cannot be reached, asks for credentials or fails

@@ -30,7 +30,7 @@ _CHECKED: Final = 0.9
 
 
 class Prober:
-    """Probes ``downstreams`` together and caches the result for ``CACHE_SECONDS`` (SPEC C3, PI-10).
+    """Probes ``downstreams`` together and caches the result for ``CACHE_SECONDS`` (PI-10).
 
     One round runs at a time, no matter how many callers ask. It ends after ``timeout_s`` seconds; a
     downstream that has not answered by then is unreachable. Callers get the result itself; ``latest``, which

@@ -1,6 +1,6 @@
 """Probes one MCP server, without a model or a tool, and without leaving a session open.
 
-Supports both protocol versions (SPEC C7): first ``server/discover``, which opens nothing; if that is not
+Supports both protocol versions: first ``server/discover``, which opens nothing; if that is not
 understood, ``initialize``, then ``DELETE`` of the session. One deadline covers both.
 """
 
@@ -102,7 +102,7 @@ def found(config: DownstreamConfig, reach: ProbeResult, detail: str = "") -> Dow
 async def probe(
     config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout_s: float = TIMEOUT
 ) -> Downstream:
-    """The state of one downstream (SPEC PI-11 to PI-13). Never raises.
+    """The state of one downstream (PI-11 to PI-13). Never raises.
 
     An HTTP error, a refusal, or no answer within ``timeout_s`` seconds is ``unreachable``; 401 and 403 are
     ``auth required``, except for a server that gets the caller's own token (``forward_inbound_auth``): it

@@ -1,4 +1,4 @@
-"""The bridge: eight tools by which a client finds agents, leases them and gives them work (SPEC 7.2).
+"""The bridge: eight tools by which a client finds agents, leases them and gives them work.
 
 - ``bridge_server``: its MCP server. ``bridge_tools`` and ``task_tools`` are the tools.
 - ``tool_schemas``, ``tool_documents`` and ``tool_arguments``: their input schemas, results and checks of

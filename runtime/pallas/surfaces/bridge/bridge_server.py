@@ -28,9 +28,9 @@ _INSTRUCTIONS: Final = (
 
 
 def make_bridge(parts: BridgeParts) -> tuple[FastMCP, Callable[[], None]]:
-    """Return the server with the eight tools of SPEC 7.2 and no prompts or resources (DR-1).
+    """Return the server with the eight tools of the bridge and no prompts or resources (DR-1).
 
-    Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21). The function
+    Every failure of a tool is a result with ``isError`` and the JSON body of a Fault (DR-21). The function
     beside it has to be called before a request: it offers the handles of tasks as the project says then.
     """
     work, tasks = BridgeWork(parts), parts.tasks

@@ -127,8 +127,7 @@ class BridgeWork:
         self._parts = parts
 
     async def health(self, _: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """Report on the agents that the caller may use; healthy while any of them is not unavailable
-        (C21)."""
+        """Report on the agents that the caller may use; healthy while any is not unavailable."""
         found = self._parts.directory.infos(caller_of(context))
         sessions = self._parts.sessions
         return document(
@@ -141,7 +140,7 @@ class BridgeWork:
         )
 
     async def discover(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """Return an object that holds the list, never a bare list (C25)."""
+        """Return an object that holds the list, never a bare list."""
         capability = given.text("capability") or None
         found = self._parts.directory.infos(caller_of(context), capability)
         return document({"agents": [agent_document(each) for each in found]})

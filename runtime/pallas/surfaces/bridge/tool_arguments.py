@@ -63,7 +63,7 @@ class Arguments:
         return float(min(value, _LONGEST)) / 1000
 
     def params(self, name: str) -> Params:
-        """Return the model's parameters, read strictly (C16)."""
+        """Return the model's parameters, read strictly."""
         found = self.mapping(name)
         return NO_PARAMS if found is None else Params.read_runtime(found)
 

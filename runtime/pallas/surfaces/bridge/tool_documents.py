@@ -1,4 +1,4 @@
-"""The bridge's results: one JSON document as text, and again as structured content (SPEC 7.2, 7.3)."""
+"""The bridge's results: one JSON document as text, and again as structured content."""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _STOPPED: Final[Mapping[str, str]] = {
 
 
 def stop_reason(wire_reason: str) -> str:
-    """Return why an answer ended as one of the five words of SPEC 7.4, for any executor's word."""
+    """Return why an answer ended as one of five words, for any executor's word."""
     return _STOPPED.get(wire_reason.replace("_", "").replace("-", "").casefold(), "end_turn")
 
 
@@ -124,7 +124,7 @@ def answer(result: RunResult) -> dict[str, Any]:
 
 
 def about_run(result: RunResult) -> Mapping[str, Any]:
-    """Return the metadata of a run, the same as on every other surface (C4, DR-32)."""
+    """Return the metadata of a run, the same as on every other surface (DR-32)."""
     return result_of(result).meta or {}
 
 

@@ -44,7 +44,7 @@ RUNTIME_PARAMS: Final[Mapping[str, Any]] = {
     ),
     "description": "Parameters of the model for this prompt, over the session's and the agent's own.",
 }
-"""``runtimeParams``: strict, in camelCase (SPEC 7.4)."""
+"""``runtimeParams``: strict, in camelCase."""
 
 _SESSION: Final = {"type": "string", "description": "The session, as sessions_create named it."}
 _AGENT: Final = {
@@ -169,4 +169,4 @@ DELEGATE: Final = ToolListing(
 )
 
 TOOLS: Final = (HEALTH, DISCOVER, CREATE, PROMPT, STATUS, CLOSE, CANCEL, DELEGATE)
-"""The eight, in the order of SPEC 7.2."""
+"""The eight, in their fixed order."""

@@ -1,4 +1,4 @@
-"""A run's events as the SSE chunks that its caller reads while it runs (SPEC AG-15, AG-30).
+"""A run's events as the SSE chunks that its caller reads while it runs (AG-15, AG-30).
 
 The chunks are ``text``, ``thinking``, ``tool_call``, ``tool_result``, ``retry``, then ``final`` or ``error``.
 All text chunks together are the text of the answer (AG-16), unless a ``rollback`` comes between them.

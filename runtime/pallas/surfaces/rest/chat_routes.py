@@ -1,4 +1,4 @@
-"""The endpoints that run agents: a message to one (SPEC AG-15, AG-16), and a run that goes on from a step of
+"""The endpoints that run agents: a message to one (AG-15, AG-16), and a run that goes on from a step of
 another one. Both answer as a whole or as a stream.
 """
 

@@ -1,4 +1,4 @@
-"""Chunks of a run as server-sent events, in the frames of SPEC AG-15."""
+"""Chunks of a run as server-sent events, in the frames of AG-15."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The endpoints below ``/api/v1`` and the grant that each needs (SPEC AG-20)."""
+"""The endpoints below ``/api/v1`` and the grant that each needs (AG-20)."""
 
 from typing import Final, NamedTuple
 

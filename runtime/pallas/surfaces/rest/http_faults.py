@@ -1,4 +1,4 @@
-"""A Fault as an HTTP answer: its status, headers and body (SPEC 7.3)."""
+"""A Fault as an HTTP answer: its status, headers and body."""
 
 import math
 from collections.abc import Mapping, Sequence

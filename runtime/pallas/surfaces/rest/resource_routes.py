@@ -1,4 +1,4 @@
-"""The endpoints of agents, LLMs, secrets and projects: create, list, change and delete (SPEC AG-1, AG-2,
+"""The endpoints of agents, LLMs, secrets and projects: create, list, change and delete (AG-1, AG-2,
 AG-3)."""
 
 from collections.abc import Callable

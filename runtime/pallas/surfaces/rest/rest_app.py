@@ -1,4 +1,4 @@
-"""The REST API as an application: ``/api/v1`` of a fleet (SPEC 6)."""
+"""The REST API as an application: ``/api/v1`` of a fleet."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The endpoints of runs: show, follow, cancel. A run's owner may use them (SPEC AG-21)."""
+"""The endpoints of runs: show, follow, cancel. A run's owner may use them (AG-21)."""
 
 import asyncio
 from typing import Annotated, Any, Final, Literal

@@ -1,4 +1,4 @@
-"""The endpoints of tasks: show, follow, cancel. A task's owner may use them, as for runs (SPEC AG-21)."""
+"""The endpoints of tasks: show, follow, cancel. A task's owner may use them, as for runs (AG-21)."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""The endpoints of threads and their messages (SPEC AG-21): the caller's own, or all for an administrator
+"""The endpoints of threads and their messages (AG-21): the caller's own, or all for an administrator
 of threads."""
 
 from typing import Annotated, Any, Final, Literal

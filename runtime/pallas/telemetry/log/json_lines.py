@@ -25,7 +25,7 @@ class JsonLines(logging.Formatter):
     """``{"time", "level", "logger", "message", ...extras, "exc"?}``, redacted and bounded, without a newline.
 
     ``time`` is UTC with milliseconds. Extras are the ``extra={...}`` of the log call, after the fixed keys
-    and never over them. ``exc`` is the whole traceback (SPEC PR-35, PR-36). ``project`` is the folder of the
+    and never over them. ``exc`` is the whole traceback (PR-35, PR-36). ``project`` is the folder of the
     project that this process works for, empty for none. Never raises.
     """
 

@@ -10,7 +10,7 @@ from platformdirs.unix import Unix
 def log_path() -> Path:
     """The absolute path of the log file: ``PALLAS_LOG_FILE``, else ``~/.local/state/pallas/pallas.log``.
 
-    ``XDG_STATE_HOME`` moves the default (SPEC PR-35). Nothing is created.
+    ``XDG_STATE_HOME`` moves the default (PR-35). Nothing is created.
     """
     if chosen := os.environ.get("PALLAS_LOG_FILE", "").strip():
         return Path(chosen).expanduser().absolute()

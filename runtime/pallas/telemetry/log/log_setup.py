@@ -75,7 +75,7 @@ def setup_logging(
     ``path`` and ``stderr`` override ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. ``project`` is the folder
     that each record names: several projects share the file. An argument that is None keeps its earlier value.
     Call it again whenever a library may have set up its own logging: afterwards each handler is installed
-    exactly once (SPEC PR-29, PR-33 to PR-35). A folder that cannot be used is replaced by a temporary one,
+    exactly once (PR-29, PR-33 to PR-35). A folder that cannot be used is replaced by a temporary one,
     with one warning and no error.
     """
     with _lock:
