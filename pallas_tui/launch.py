@@ -157,7 +157,7 @@ def _work(
     ``others`` are the processes below this one that are not the fleet's.
     """
     from pallas.commands import COMMANDS
-    from pallas.plugins.plugin_commands import plugin_commands
+    from pallas.plugins.slash_commands import plugin_commands
     from pallas.telemetry.log.printed_lines import logged_stream
 
     from .app import Workbench

@@ -23,7 +23,7 @@ from pallas.cli.drain import drain
 from pallas.cli.fork import fork
 from pallas.cli.get import describe, get
 from pallas.cli.keep import keep
-from pallas.cli.plugin_commands import PallasGroup
+from pallas.cli.pallas_group import PallasGroup
 from pallas.cli.project_option import HERE, PlaceOption, ProjectOption, folder_of, root_of_project
 from pallas.cli.record import record
 from pallas.cli.replay import replay

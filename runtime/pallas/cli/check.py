@@ -26,28 +26,8 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
     models' providers are asked whether they can answer.
     """
     found, mistakes = read_project(project)
-    if found is not None and found.scripted is not None:
-        mistakes += _script_mistakes(found.scripted)
     if found is not None:
-        mistakes += _program_warnings(found)
-    if found is not None:
-        mistakes += _schema_warnings(found)
-    if found is not None:
-        mistakes += _code_mistakes(found, do_import)
-    if found is not None:
-        from pallas.config.unnamed_models import unnamed_models
-
-        from .model_check import model_mistakes
-
-        mistakes += (*model_mistakes(found), *unnamed_models(found))
-    if found is not None and ask:
-        from .provider_check import provider_warnings
-
-        mistakes += provider_warnings(found, mistakes)
-    if found is not None:
-        from .plugin_checks import plugin_mistakes
-
-        mistakes += plugin_mistakes(found, do_import)
+        mistakes = _found_mistakes(found, mistakes, do_import, ask)
     ok = found is not None and all(mistake.level == "warning" for mistake in mistakes)
     if as_json:
         body = {
@@ -62,6 +42,31 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
     if ok and found is not None:
         print(_summary(found, mistakes))
     return 0 if ok else 2
+
+
+def _found_mistakes(
+    project: Project, mistakes: tuple[Mistake, ...], do_import: bool, ask: bool
+) -> tuple[Mistake, ...]:
+    """Return the mistakes that were read with those that a project without errors in its files still has."""
+    from pallas.config.unnamed_models import unnamed_models
+
+    from .model_check import model_mistakes
+    from .plugin_checks import plugin_mistakes
+
+    if project.scripted is not None:
+        mistakes += _script_mistakes(project.scripted)
+    mistakes += (
+        *_program_warnings(project),
+        *_schema_warnings(project),
+        *_code_mistakes(project, do_import),
+        *model_mistakes(project),
+        *unnamed_models(project),
+    )
+    if ask:
+        from .provider_check import provider_warnings
+
+        mistakes += provider_warnings(project, mistakes)
+    return (*mistakes, *plugin_mistakes(project, do_import))
 
 
 def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:

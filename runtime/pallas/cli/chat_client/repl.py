@@ -11,7 +11,7 @@ from typing import Any
 from pallas.client import RestClient
 from pallas.commands import COMMANDS, read
 from pallas.model import Fault, Image
-from pallas.plugins.plugin_commands import plugin_commands
+from pallas.plugins.slash_commands import plugin_commands
 from pallas.safe_text import one_line, sanitize
 
 from .chat_host import Host
