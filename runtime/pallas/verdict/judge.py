@@ -122,7 +122,8 @@ class Judge:
             )
         ):
             return Judgement("not decided", what=why)
-        if found.word in ("same", "costs more", "fails") or not (why := lacking(unit.recording)):
+        why = lacking(unit.recording, self._affected)
+        if found.word in ("same", "costs more", "fails") or not why:
             return found
         return Judgement("not decided", found.where, why)
 
