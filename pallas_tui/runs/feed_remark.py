@@ -35,7 +35,7 @@ def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
             return FeedRemark(f"version {event.seq} {event.at}", event.at, name, text, event)
         case VerdictReached():
             about = ", ".join(event.files[:3]) or ", ".join(event.agents[:3])
-            text = f"saved {about}: {verdict_text(event)}"
+            text = f"{event.cause} {about}: {verdict_text(event)}"
             return FeedRemark(f"verdict {event.seq} {event.at}", event.at, "verdict", text, event)
         case LoopBlocked():
             # The end replaces the beginning.

@@ -48,7 +48,7 @@ def test_an_unknown_model_gets_the_defaults_whatever_its_name_says(name: str) ->
 def test_an_unknown_model_gets_what_is_declared() -> None:
     # PR-13
     register("plain-text-only", Capabilities(vision=True, context_window=8_000, max_output_tokens=500))
-    assert _facts("plain-text-only") == (8_000, 500, True)
+    assert _facts("plain-text-only") == (8_000, 500, False)  # vision is the agent's, not the name's
     assert has_vision("plain-text-only", Capabilities(vision=True))
     assert not has_vision("plain-text-only", Capabilities())  # another agent with the same model
 
@@ -67,7 +67,7 @@ def test_a_known_model_is_left_alone(name: str) -> None:
 def test_a_model_is_ours_however_its_name_is_written() -> None:
     register("Mixed-Case-7B", Capabilities(vision=True))
     register("Mixed-Case-7B", Capabilities(context_window=9_000))
-    assert _facts("Mixed-Case-7B") == (9_000, 16_384, True)
+    assert _facts("Mixed-Case-7B") == (9_000, 16_384, False)
     assert not has_vision("Mixed-Case-7B", Capabilities())
 
 
@@ -125,7 +125,7 @@ async def test_declared_capabilities_are_those_of_the_model_that_runs(tmp_path: 
     async with model(tmp_path, SCRIPT) as offline:
         root = _project(tmp_path, offline.url, "generic.plain-1.5", model_capabilities=declared)
         async with running(root) as fleet:
-            assert _facts("plain-1.5") == (32_000, 1_000, True)
+            assert _facts("plain-1.5") == (32_000, 1_000, False)
             assert fleet.snapshot().agents[0].vision
             async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 (entry,) = (await http.get(fleet.registry_url)).json()["servers"]

@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from fast_agent.llm.model_database import ModelDatabase
 from support.gated import GatedSaves, gated, judging
 from support.judged import entry, executed, judged_project
 from support.offline import model_record
@@ -26,32 +25,15 @@ from pallas.model import RunRequest, RunVerdict, VerdictWord
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
-def forget_models() -> None:
-    """Forget what other tests said of the model: fast-agent knows that by its name in the whole process, and
-    the process that judges is another one.
-    """
-    ModelDatabase.unregister_runtime_model_params("scripted")
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_new_process() -> None:
-    forget_models()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    forget_models()
-    folder = tmp_path_factory.mktemp("judged")
-    root = await judged_project(folder / "p")
-    return Path(shutil.copytree(root, folder / "as it was made"))
+    return await judged_project(tmp_path_factory.mktemp("judged") / "p")
 
 
 @pytest.fixture
-def root(made: Path) -> Path:
-    """The project as it was made, in its own folder: a prompt with skills says where they are."""
-    root = made.with_name("p")
-    shutil.rmtree(root)
-    return Path(shutil.copytree(made, root))
+def root(made: Path, tmp_path: Path) -> Path:
+    """A copy of the project, for one test."""
+    return Path(shutil.copytree(made, tmp_path / "p"))
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -295,6 +277,40 @@ async def test_with_hold_the_old_version_answers_until_the_author_lets_the_new_o
         saves.fleet.control_fleet("reload")
         await saves.is_live("lead", 1)
         assert saves.held() == ()
+        verdict = await saves.verdict(1)
+        assert (verdict.is_held, verdict.agents, verdict.counts) == (
+            False,
+            ("lead",),
+            {"other tool calls": 1},
+        )
+        assert verdict_line(verdict).startswith("reloaded lead: 1 other tool calls (lamps: ")
+        assert executed(root) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", ["warn", "hold"])
+async def test_a_reload_that_is_asked_for_goes_live_at_once_and_its_verdict_is_told(
+    root: Path, gate: str
+) -> None:
+    replaced("agents.yaml", "gate: warn", f"gate: {gate}")(Files(root))
+    async with gated(root) as saves:
+        saves.fleet.control_fleet("pause")
+        PROMPT.save(saves)
+        saves.fleet.control_fleet("reload")
+        verdict = await saves.verdict()
+        assert (verdict.counts, verdict.agents, verdict.is_held) == ({"other words": 1}, ("clerk",), False)
+        assert verdict_line(verdict).startswith("saved agents/clerk.py: 1 other words (lamps: ")
+        await until(lambda: saves.versions()["clerk"] > 1)
+        replaced("agents/keeper.py", "You are keeper.", "You are a keeper.")(saves)
+        saves.fleet.control("keeper", "reload")
+        verdict = await saves.verdict(1)
+        assert (verdict.counts, verdict.agents, verdict.is_held) == ({"other words": 1}, ("keeper",), False)
+        assert verdict_line(verdict).startswith("reloaded keeper: 1 other words (lamps: step 1 of keeper: ")
+        await until(lambda: saves.versions()["keeper"] > 1)
+        assert saves.held() == ()
+        saves.fleet.control("keeper", "rollback")
+        await until(lambda: any(each.rolled_back for each in saves.told()))
+        assert len(saves.verdicts()) == 2
         assert executed(root) == []
 
 

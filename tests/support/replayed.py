@@ -11,7 +11,7 @@ from pallas.executors.replay.replay import ReplayPlan
 from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
 from pallas.model import Recording, RunRequest
 from pallas.recordings.recording_folder import read, write
-from pallas.runs.run_recording import record_run
+from pallas.runs.run_recording import portable_recording
 
 from .live import all_ready, running
 from .waiting import until
@@ -31,7 +31,7 @@ async def recorded(root: Path, agent: str, text: str, *, fails: bool = False, **
         except Fault:
             assert fails
         assert fleet.ledger is not None
-        recording = await record_run(fleet.kernel, fleet.ledger, fleet.project, "recorded")
+        recording = await portable_recording(fleet.kernel, fleet.ledger, fleet.project, "recorded")
     write(recording, root / FOLDER)
     return read(root / FOLDER)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pallas.model.canonical_form import canonical_request, is_of_this_form
+from pallas.model.canonical_form import as_this_form, canonical_request
 from pallas.model.dated_template import DatedTemplate, names_the_date
 from pallas.telemetry.request_parts import PartCache
 
@@ -60,7 +60,9 @@ def digests(*requests: Request) -> list[str]:
 def are_same(before: Request, after: Request) -> bool:
     """Whether both have one form; digests say the same."""
     first, second = digests(before, after)
-    assert is_of_this_form(first)
+    assert as_this_form(first) == first
+    assert as_this_form(f"2:{first.partition(':')[2]}") == first
+    assert not as_this_form(first.partition(":")[2])
     forms = canonical_request(before), canonical_request(after)
     is_same: bool = forms[0] == forms[1]
     assert (first == second) is is_same

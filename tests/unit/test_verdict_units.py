@@ -143,13 +143,13 @@ def test_a_request_that_differs_otherwise_is_other_words() -> None:
 
 
 def test_what_a_recording_lacks_or_a_changed_server_leaves_undecided() -> None:
-    assert lacking(WHOLE) == ""
-    assert lacking(replace(WHOLE, missing=("run 1 of desk: its first 2 steps",))) == (
-        "the recording lacks its first 2 steps"
-    )
-    assert lacking(replace(WHOLE, missing=("run 9 of desk: its steps",))) == ""
+    assert lacking(WHOLE, {"desk"}) == ""
+    without = replace(WHOLE, missing=("run 1 of desk: its first 2 steps",))
+    assert lacking(without, {"desk"}) == "the recording lacks its first 2 steps"
+    assert lacking(without, {"front"}) == ""  # it is answered as a whole
+    assert lacking(replace(WHOLE, missing=("run 9 of desk: its steps",)), {"desk"}) == ""
     going_on = of(asked(1, messages=[{"role": "assistant", "content": "before"}]))
-    assert lacking(going_on) == "its conversation began before this run"
+    assert lacking(going_on, {"desk"}) == "its conversation began before this run"
     saved = {"shelf": "shelf.py was saved", "docs": "x"}
     assert (
         changed_server(WHOLE, saved, lambda server: "now") == "the server shelf changed; shelf.py was saved"

@@ -306,6 +306,6 @@ def remark_details(remark: FeedRemark) -> str:
 
 def _verdict_details(verdict: VerdictReached) -> str:
     """The files of a verdict and its words, and each run with what differs first."""
-    parts = [f"saved: {', '.join(verdict.files or verdict.agents)}", verdict_text(verdict, 0)]
+    parts = [f"{verdict.cause}: {', '.join(verdict.files or verdict.agents)}", verdict_text(verdict, 0)]
     parts += [f"{each.name}: {each.line}" for each in verdict.runs]
     return "\n\n".join(parts)

@@ -26,6 +26,7 @@ from pallas.config.validation import validate
 from pallas.config.yamlfile import read_table
 from pallas.model import Image
 from pallas.model.fault_rules import FaultPlan
+from pallas.model.host_places import HostPlaces
 from pallas.model.money import nano_usd
 from pallas.recordings.recording_folder import HEAD
 
@@ -165,6 +166,7 @@ class _TestReader:
         self._path = path
         self._entry = entry
         self._section = entry.at
+        self._places = HostPlaces.of(project.root)
 
     def tests(self) -> Iterator[AgentTest]:
         """The test, or one for each case."""
@@ -203,7 +205,10 @@ class _TestReader:
                 "recording", f"there is no {entry.recording}", "make it with `pallas record RUN -o FOLDER`"
             )
         images = tuple(self._images(entry))
-        return TurnTest(entry.ask or "", images, recording, _expectations(entry.expect), self._faults(entry))
+        expected = self._places.all_placed(_expectations(entry.expect))
+        return TurnTest(
+            self._places.placed(entry.ask or ""), images, recording, expected, self._faults(entry)
+        )
 
     def _faults(self, entry: AgentTestEntry | AskedTurnEntry) -> FaultPlan | None:
         rules = fault_rules(entry.faults, self._project)
@@ -231,7 +236,8 @@ class _TestReader:
         except (OSError, ValueError) as error:
             section.error("cases", f"{name} cannot be read: {getattr(error, 'strerror', 'not UTF-8')}")
             return
-        file, expect = shown(Path.cwd(), path), _expectations(self._entry.expect)
+        file = shown(Path.cwd(), path)
+        expect = self._places.all_placed(_expectations(self._entry.expect))
         faults = self._faults(self._entry)
         if len(lines) > MAX_CASES:
             section.error("cases", f"{name} has {len(lines)} lines", f"allowed: at most {MAX_CASES}")
@@ -249,7 +255,7 @@ class _TestReader:
             at = path.parent / recording if isinstance(recording, str) else None
             if at is not None and not is_there(at):
                 section.notes.error(Where(file, number), "recording", f"there is no {recording}")
-            yield TurnTest(case["ask"], (), at, expect, faults)
+            yield TurnTest(self._places.placed(case["ask"]), (), at, expect, faults)
 
 
 def _listed_in(entry: FileModel, key: str) -> Sequence[tuple[str, Where]]:

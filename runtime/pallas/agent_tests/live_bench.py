@@ -9,6 +9,7 @@ from pallas.client import RestClient
 from pallas.client.rest_client import part
 from pallas.model import Fault, Recording
 from pallas.model.fault_rules import FaultPlan
+from pallas.model.host_places import NOWHERE, HostPlaces
 from pallas.recordings.recording_folder import MAX_BYTES, BadRecording, read_archive
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import TRACEPARENT, child_of
@@ -34,6 +35,8 @@ class LiveBench:
         self._api = api
         self._scorers = scorers
         self._inject = inject
+        root = api.place.project
+        self._places = HostPlaces.of(root) if root is not None else NOWHERE
 
     async def run(self, test: AgentTest) -> Trial:
         """Run a test once, its turns in one conversation, up to the first that fails."""
@@ -47,9 +50,10 @@ class LiveBench:
             except (Fault, BadRecording) as error:
                 trial = replace(trial, verdict="error", failures=(Unmet("ask", one_line(str(error), 300)),))
                 break
-            met = failures(recording, turn.expect)
+            here = self._places.all_placed(recording)
+            met = failures(here, turn.expect)
             if not met and turn is test.turns[-1]:
-                met = await self._scorers.failures(test, recording)
+                met = await self._scorers.failures(test, here)
             trial = replace(
                 trial,
                 verdict="failed" if met else "passed",

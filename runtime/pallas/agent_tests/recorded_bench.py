@@ -16,6 +16,7 @@ from pallas.fleet.asked_servers import AskedServers
 from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
 from pallas.model import Fault, RecordedRun, Recording
 from pallas.model.fault_rules import AGENT
+from pallas.model.host_places import HostPlaces
 from pallas.recordings.recording_folder import BadRecording, read
 from pallas.safe_text import one_line
 
@@ -39,6 +40,7 @@ class RecordedBench:
         self._project = project
         self._scorers = scorers
         self._stack = stack
+        self._places = HostPlaces.of(project.root)
         self._fleet: ReplayFleet | None = None
         self._answered: list[Recording] = []
         """The recordings that the fleet answers from."""
@@ -122,9 +124,10 @@ class RecordedBench:
         if outcome.is_miss:
             met = [Unmet("recording", one_line(outcome.fault, 500))]
         else:
-            met = [*failures(outcome.recording, timeless(turn.expect)), *_unused(outcome, turn)]
-        if not met and turn is test.turns[-1]:
-            met = await self._scorers.failures(test, outcome.recording)
+            here = self._places.all_placed(outcome.recording)
+            met = [*failures(here, timeless(turn.expect)), *_unused(outcome, turn)]
+            if not met and turn is test.turns[-1]:
+                met = await self._scorers.failures(test, here)
         return replace(
             trial,
             verdict="failed" if met else "passed",

@@ -85,9 +85,11 @@ def _forked_here(recording: "Recording", changes: Mapping[str, Any], folder: Pat
     from pallas.client.own_fleet import needed
     from pallas.executors.replay.replay import ReplayPlan
     from pallas.model import Params
+    from pallas.model.host_places import HostPlaces
     from pallas.recordings.fork_point import forked_request
 
-    model = changes.get("model")
+    project, model = project_at(folder), changes.get("model")
+    recording = HostPlaces.of(project.root).all_placed(recording)
     request = forked_request(
         recording,
         changes["step"],
@@ -95,7 +97,6 @@ def _forked_here(recording: "Recording", changes: Mapping[str, Any], folder: Pat
         result=changes.get("result"),
         params=Params.read({"model": model} if model else {}, strict=True),
     )
-    project = project_at(folder)
     if request.agent not in project.agents:
         raise Wrong(
             f"{request.agent}, which was recorded, is not in {project.agents_file.name}; fork it with its "

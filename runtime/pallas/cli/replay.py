@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -93,6 +93,7 @@ def _run(
     from pallas.config import ConfigError
     from pallas.executors.replay.replay import ReplayPlan
     from pallas.model import Fault
+    from pallas.model.host_places import HostPlaces
     from pallas.recordings.recording_folder import BadRecording, read
 
     try:
@@ -111,10 +112,12 @@ def _run(
         outcome = with_replay_fleet(needed, plan, lambda fleet: fleet.replay())
         if into is not None:
             _write(outcome.recording, into)
+        here = HostPlaces.of(project.root).all_placed(outcome.recording)
     except (BadRecording, ConfigError, OSError) as error:
         raise Wrong(str(error)) from None
     except Fault as fault:
         raise Wrong(fault.message) from None
+    outcome = replace(outcome, recording=here)
     print("\n".join(_text(outcome)) if output == "text" else _document(outcome))
     return OK if outcome.is_same else REFUSED
 

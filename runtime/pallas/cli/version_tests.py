@@ -24,6 +24,7 @@ from pallas.config import ConfigError
 from pallas.config.files import is_there
 from pallas.fleet.parent_death import leashed
 from pallas.model import Cost, Recording
+from pallas.model.host_places import HostPlaces
 from pallas.model.money import cost_in
 from pallas.recordings.diff_lines import name_of, place_of
 from pallas.recordings.recording_folder import HEAD, BadRecording, read, write
@@ -166,8 +167,9 @@ def _judged(chosen: ComparedTests, root: Path, record: Path) -> dict[str, Mappin
 
     Raises Wrong, ConfigError, BadRecording, OSError.
     """
-    recording = read(Path(chosen.against))
+    recorded = read(Path(chosen.against))
     project = project_at(root)
+    recording = HostPlaces.of(root).all_placed(recorded)
     first = recording.first
     fitting = [
         test
@@ -182,8 +184,8 @@ def _judged(chosen: ComparedTests, root: Path, record: Path) -> dict[str, Mappin
     with quietly(project):
         scorers = Scorers(root)
         results = [asyncio.run(_judge(test, recording, scorers)) for test in fitting]
-    for name, each in (side for result in results for time in recordings_of(result) for side in time):
-        write(each, record / name)
+    for name, _ in (side for result in results for time in recordings_of(result) for side in time):
+        write(recorded, record / name)
     return {each["name"]: each for each in json.loads(as_json(results, 0.0))["tests"]}
 
 

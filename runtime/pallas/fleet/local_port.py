@@ -45,7 +45,7 @@ from pallas.model.spend_limits import AccountStatus
 from pallas.recordings.fork_point import forked_request
 from pallas.recordings.recording_folder import archive_of
 from pallas.runs.lost_calls import unfinished_calls
-from pallas.runs.run_recording import record_run
+from pallas.runs.run_recording import portable_recording, record_run
 from pallas.safe_text import one_line
 from pallas.sessions.thread_access import ADMIN
 
@@ -149,7 +149,7 @@ class LocalPort(FleetPort):
 
     async def recording(self, run_id: str) -> str:
         fleet = self._fleet
-        found = await record_run(fleet.kernel, self._ledger, fleet.project, run_id)
+        found = await portable_recording(fleet.kernel, self._ledger, fleet.project, run_id)
         return base64.b64encode(await asyncio.to_thread(archive_of, found)).decode()
 
     async def fork(

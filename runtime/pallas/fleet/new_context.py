@@ -1,10 +1,12 @@
 """Makes what the parts of a fleet share, and connects it."""
 
 from pallas.config import Project
+from pallas.model.host_places import HostPlaces
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.session_seal import seal_of_database
 from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.step_record import StepRecord
 from pallas.telemetry.wire_record import WireRecord
 
 from .context import AgentTable, CurrentProject, FleetContext, Lifecycle
@@ -23,10 +25,10 @@ def new_context(
 ) -> FleetContext:
     """What the parts of a new fleet share."""
     hub = hub or EventHub()
-    kernel = Kernel(hub, wire=WireRecord() if records_wire(record, dev) else None)
     agents, current = AgentTable(), CurrentProject(project)
+    steps = StepRecord(prices=current.prices, places=HostPlaces.of(project.root))
+    kernel = Kernel(hub, wire=WireRecord() if records_wire(record, dev) else None, steps=steps)
     calls = DelegatedCalls(kernel.in_flight, agents)
-    kernel.steps.prices = current.prices
     worker = options.worker
     inbound = Inbound(
         dev=dev,

@@ -21,13 +21,15 @@ from pallas.config.ports import free_port
 from pallas.executors.faults.fault_injection import current_injection
 from pallas.executors.replay.replay import Replay, ReplayPlan
 from pallas.model import AgentState, Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
+from pallas.model.dated_template import DatedTemplate
 from pallas.model.fault_rules import FaultPlan
+from pallas.model.host_places import HostPlaces
 from pallas.model.ids import mint_run
 from pallas.recordings.nested_runs import NestedCall
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference, first_unused
 from pallas.recordings.sent_history import sent_history
 from pallas.runs.in_flight import InFlight
-from pallas.runs.run_recording import record_run
+from pallas.runs.run_recording import portable_recording
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.trace_context import child_of
 from pallas.tools_lock.lock_file import read_lock
@@ -73,9 +75,13 @@ class ReplayFleet:
     Its ledger is in memory, its port a free one of loopback, and it asks nobody for a token, as `pallas dev`.
     """
 
-    def __init__(self, fleet: Fleet, replay: Replay, asked: Mapping[str, AskedServer]) -> None:
+    def __init__(
+        self, fleet: Fleet, replay: Replay, recorded: Recording, asked: Mapping[str, AskedServer]
+    ) -> None:
         self._fleet = fleet
         self._replay = replay
+        self._recorded = recorded
+        self._places = HostPlaces.of(fleet.project.root)
         self._asked = asked
 
     @property
@@ -90,8 +96,11 @@ class ReplayFleet:
 
     @property
     def templates(self) -> Templates:
-        """The templates of instructions that name the date, by agent."""
-        return self._replay.templates
+        """The templates of instructions that name the date, by agent, with marks as in recordings."""
+        return {
+            agent: tuple(DatedTemplate(self._places.marked(each.text)) for each in templates)
+            for agent, templates in self._replay.templates.items()
+        }
 
     def trouble_of(self, agent: str) -> str:
         """Why an agent of it cannot answer; empty for one that can, and one that it does not have."""
@@ -114,7 +123,8 @@ class ReplayFleet:
 
         ``servers`` asks those that have changed since the recording, and remembers what they said.
         """
-        port = free_port()
+        port, recorded = free_port(), plan.recording
+        plan = replace(plan, recording=HostPlaces.of(project.root).all_placed(recorded))
         offered = await asyncio.to_thread(_offered, project)
         plan = replace(plan, agents_at=dict(_agents_at(project, port, plan.answered)), offered=offered)
         changed = await asyncio.to_thread(changed_servers, project, plan)
@@ -130,7 +140,7 @@ class ReplayFleet:
         replay.install()
         try:
             await fleet.start()
-            yield cls(fleet, replay, asked)
+            yield cls(fleet, replay, recorded, asked)
         finally:
             await fleet.stop()
             replay.uninstall()
@@ -146,8 +156,9 @@ class ReplayFleet:
         Cancelling this cancels the run. May be called again: each call begins with the whole recording.
         Raises Fault (CONFIG) if the agent of the recorded run is not in the project, and others.
         """
-        recorded = recorded or self._replay.plan.recording
-        fleet, request = self._fleet, _request_of(recorded)
+        recorded = recorded or self._recorded
+        here = self._places.all_placed(recorded)
+        fleet, request = self._fleet, _request_of(here)
         if request.agent not in fleet.project.agents:
             raise Fault(
                 FaultType.CONFIG,
@@ -155,19 +166,19 @@ class ReplayFleet:
                 "replay it with its own project (--project), or record it again",
             )
         assert request.trace is not None
-        session = self._replay.begin(request.trace.trace_id, recorded)
+        session = self._replay.begin(request.trace.trace_id, here)
         session.steps.bind(request.run_id, recorded.first.id)
         if faults is not None:
             self.inject(request.trace.trace_id, faults)
         outcome = await self.ask(request)
-        if unknown := "; ".join(unknown_offers(recorded, self._asked)):
+        if unknown := "; ".join(unknown_offers(here, self._asked)):
             return replace(outcome, fault=f"replay: {unknown}", is_miss=True)
         if session.miss is not None:
             fault = session.miss.message
-            if changes := "; ".join(islice(offer_changes(recorded, self._asked), _MAX_CHANGES)):
+            if changes := "; ".join(islice(offer_changes(here, self._asked), _MAX_CHANGES)):
                 fault = f"replay: {changes}; {fault.removeprefix('replay: ')}"
             return replace(outcome, fault=fault, is_miss=True)
-        compared = recorded, outcome.recording, self._replay.templates
+        compared = recorded, outcome.recording, self.templates
         return replace(outcome, difference=first_replay_difference(*compared), unused=first_unused(*compared))
 
     def inject(self, trace_id: str, faults: FaultPlan) -> None:
@@ -196,7 +207,7 @@ class ReplayFleet:
             fault = error.message
         seconds = perf_counter() - began
         assert fleet.ledger is not None
-        recording = await record_run(fleet.kernel, fleet.ledger, fleet.project, request.run_id)
+        recording = await portable_recording(fleet.kernel, fleet.ledger, fleet.project, request.run_id)
         return ReplayOutcome(recording, seconds, fault)
 
 

@@ -3,6 +3,7 @@
 ``FORM`` is its number, which digests begin with: digests of another form are not compared with those of this
 one. What differs each time is named here by its place in a provider's document, and by nothing else. Ids that
 pair things are replaced by ``#1``, ``#2`` in the order in which they are first used; what they pair counts.
+Folders of a machine become the marks of ``host_places`` in the digest.
 """
 
 import json
@@ -14,8 +15,10 @@ import msgspec
 
 from .dated_template import DatedTemplate
 
-FORM: Final = 2
+FORM: Final = 3
 """Digests without a number are of the first form, which had no ids at all, of no place."""
+_BEFORE: Final = "2"
+"""The form before, which had the folders of a machine as they are: without one, the same text."""
 CONVERSATIONS: Final = ("messages", "input", "contents")
 """What providers call the conversation."""
 VOLATILE_FIELDS: Final = frozenset(
@@ -127,9 +130,10 @@ def numbered(digest: str) -> str:
     return f"{FORM}:{digest}"
 
 
-def is_of_this_form(digest: str) -> bool:
-    """Whether equal digests mean equal requests: those of older forms do not."""
-    return digest.startswith(f"{FORM}:")
+def as_this_form(digest: str) -> str:
+    """A digest as one of this form: equal ones mean equal requests. Empty for one that says nothing."""
+    form, _, value = digest.partition(":")
+    return numbered(value) if value and form in (str(FORM), _BEFORE) else ""
 
 
 def _canonical_field(name: str, value: Any, numbers: Numbering, templates: Sequence[DatedTemplate]) -> Any:

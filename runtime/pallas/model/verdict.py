@@ -48,7 +48,7 @@ class RunVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictReached(Event):
-    """What recorded runs would do after a save.
+    """What recorded runs would do after a save, or a reload that was asked for.
 
     ``runs`` are at most 500 of them, those that are not the same first; ``counts`` are all by word.
     """
@@ -61,6 +61,11 @@ class VerdictReached(Event):
     seconds: float = 0.0  # since the first change was seen
     first_seconds: float = 0.0  # until the first run was judged
     problem: str = ""  # why none could be judged
+
+    @property
+    def cause(self) -> str:
+        """``saved``, or ``reloaded`` where no file changed: a reload of these agents was asked for."""
+        return "saved" if self.files else "reloaded"
 
     @property
     def is_same(self) -> bool:

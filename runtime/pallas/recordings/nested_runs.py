@@ -39,7 +39,7 @@ def _recorded_call(caller: RecordedRun, call: NestedCall) -> Step | None:
 
 def _call_with_id(step: Step) -> Hashable:
     # Some models give several calls the same id.
-    return step.kind, step.name, step.tool_use_id, step.digest
+    return step.kind, step.name, step.tool_use_id, _digest(step)
 
 
 def _id(step: Step) -> Hashable:
@@ -47,7 +47,12 @@ def _id(step: Step) -> Hashable:
 
 
 def _call(step: Step) -> Hashable:
-    return step.kind, step.name, step.digest
+    return step.kind, step.name, _digest(step)
+
+
+def _digest(step: Step) -> str:
+    """That of a call, without the number of the form, which makes no difference to calls."""
+    return step.digest.rpartition(":")[2]
 
 
 _KEYS: Final[tuple[Callable[[Step], Hashable], ...]] = (_call_with_id, _id, _call)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from pallas.model import RecordedRun, Recording, StepDetail, StepKind
-from pallas.model.canonical_form import canonical_request, canonical_value, is_of_this_form
+from pallas.model.canonical_form import as_this_form, canonical_request, canonical_value
 from pallas.model.dated_template import DatedTemplate
 
 from .first_difference import FieldDifference, differences, loaded
@@ -109,7 +109,7 @@ class RecordedSteps:
         self._by_digest: dict[tuple[StepKind, str], list[_Recorded]] = defaultdict(list)
         for kind, steps in self._all.items():
             for each in steps:
-                if is_of_this_form(digest := each.detail.step.digest):
+                if digest := as_this_form(each.detail.step.digest):
                     self._by_digest[kind, digest].append(each)
         self._given: dict[Hashable, StepDetail] = {}
         self._bound: dict[str, str] = {}  # the ids of recorded runs by those of the replay's

@@ -1,5 +1,6 @@
 """Gathers a run with all that it led to as a recording."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from pallas.model import (
     refusals,
 )
 from pallas.model.codec import Undecodable, decode, dumps, loads
+from pallas.model.host_places import HostPlaces
 from pallas.model.long_strings import LEFT_OUT
 from pallas.model.server_offer import ServerOffer
 from pallas.recordings.recording_documents import plain_name
@@ -64,6 +66,18 @@ async def record_run(
     if run is None:
         raise refusals.not_found("run not found: it is unknown, or was deleted with its thread")
     return await _Gathering(kernel, ledger, project, check).recording(run)
+
+
+async def portable_recording(
+    kernel: Kernel,
+    ledger: "Ledger",
+    project: Project,
+    run_id: str,
+    check: Callable[[RunRecord], None] = lambda run: None,
+) -> Recording:
+    """``record_run`` for other folders and machines: with marks in place of what is here."""
+    recording = await record_run(kernel, ledger, project, run_id, check)
+    return await asyncio.to_thread(HostPlaces.of(project.root).all_marked, recording)
 
 
 class _Gathering:

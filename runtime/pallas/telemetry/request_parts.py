@@ -25,6 +25,7 @@ from pallas.model.canonical_form import (
     numbered,
     value_text,
 )
+from pallas.model.host_places import NOWHERE, HostPlaces
 from pallas.model.long_strings import MAX_STRING, shortened
 from pallas.model.redaction import MASK, Spellings, known_spellings
 
@@ -174,9 +175,10 @@ _NO_CHAIN: Final = 0, hash(b""), MessageChain((), None, 0, "")
 
 
 class PartCache:
-    """Parts that were seen. One event loop only."""
+    """Parts that were seen. One event loop only. Digests of meanings have the marks of ``places``."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, places: HostPlaces = NOWHERE) -> None:
+        self._places = places
         self._parts: OrderedDict[tuple[str, str, bytes], RequestPart] = OrderedDict()
         # Of each conversation the length and the hash of its messages as they were sent last, without the
         # closing bracket: the bytes themselves are a large part of what an idle conversation takes.
@@ -205,7 +207,7 @@ class PartCache:
         meaning = sha256()
         for name, value in sorted(fields, key=lambda each: each[0]):
             if name not in VOLATILE_FIELDS:
-                meaning.update(f"{name}:{_meaning_of(name, value)};".encode())
+                meaning.update(f"{name}:{self._meaning_of(name, value)};".encode())
         return RequestParts(fields, numbered(meaning.hexdigest()), self._new)
 
     def split_call(self, name: str, arguments: bytes, scope: str = "") -> RequestParts:
@@ -216,9 +218,18 @@ class PartCache:
         is_small = len(arguments) < _SHARED_FROM
         value = self._small(arguments.decode()) if is_small else self._part("", None, arguments)
         body = value if isinstance(value, str) else value.body
-        digest = sha256(f"{name}\n{value_text(body)}".encode("utf-8", "replace")).hexdigest()
+        form = self._places.marked(value_text(body))
+        digest = sha256(f"{name}\n{form}".encode("utf-8", "replace")).hexdigest()
         fields = (("name", self._small(json.dumps(name))), ("arguments", value))
         return RequestParts(fields, numbered(digest), self._new)
+
+    def _meaning_of(self, name: str, value: Value) -> str:
+        if isinstance(value, MessageChain):
+            last = value.last.meaning if value.last is not None else ""
+            return " ".join((*(part.meaning for part in value.leading), last))
+        return (
+            value.meaning if isinstance(value, RequestPart) else self._places.marked(_field_text(name, value))
+        )
 
     def _value(self, name: str, raw: bytes, scope: str) -> Value:
         if name in CONVERSATIONS and raw.startswith(b"["):
@@ -270,7 +281,7 @@ class PartCache:
         found = self._parts.get(key)
         if found is None:
             clean = self.forgotten.masked(scope, raw) if scope else raw
-            found = self._parts[key] = _part(scope, parent, clean, self._known, name)
+            found = self._parts[key] = _part(scope, parent, clean, self._known, name, self._places)
             if scope and MASK in found.body:
                 self.forgotten.note(scope, raw.decode("utf-8", "replace"), self._known or known_spellings())
             self._new += len(found.body)
@@ -284,24 +295,22 @@ class PartCache:
 
 
 def _part(
-    scope: str, parent: RequestPart | None, raw: bytes, known: Spellings | None, name: str
+    scope: str,
+    parent: RequestPart | None,
+    raw: bytes,
+    known: Spellings | None,
+    name: str,
+    places: HostPlaces,
 ) -> RequestPart:
-    body, pictures = _clean(raw, known)
+    body, pictures = _clean(raw, known, places)
     above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
     digest = sha256(f"{above}\n{body}".encode()).hexdigest()
     before = parent.ids_before + len(parent.ids) if parent is not None else 0
     numbers = IdNumbers(before + 1, parent.number_of) if parent is not None else IdNumbers()
     form = message_text(body, name, numbers) if name else value_text(body)
-    meaning = sha256(f"{meant}\n{form}".encode()).hexdigest()
+    meaning = sha256(f"{meant}\n{places.marked(form)}".encode()).hexdigest()
     ids = tuple(numbers.new)
     return RequestPart(scope, digest, meaning, body, parent, pictures=pictures, ids=ids, ids_before=before)
-
-
-def _meaning_of(name: str, value: Value) -> str:
-    if isinstance(value, MessageChain):
-        last = value.last.meaning if value.last is not None else ""
-        return " ".join((*(part.meaning for part in value.leading), last))
-    return value.meaning if isinstance(value, RequestPart) else _field_text(name, value)
 
 
 _field_text = lru_cache(_MAX_TEXTS)(field_text)
@@ -314,21 +323,22 @@ def _role(item: bytes) -> str:
         return ""
 
 
-def _clean(raw: bytes, known: Spellings | None) -> tuple[str, tuple[PictureSize, ...]]:
+def _clean(raw: bytes, known: Spellings | None, places: HostPlaces) -> tuple[str, tuple[PictureSize, ...]]:
     pictures: tuple[PictureSize, ...] = ()
     if len(raw) > MAX_STRING:
         try:
             value = msgspec.json.decode(raw)
             pictures = pictures_in(value)
-            raw = msgspec.json.encode(_shortened(value))
+            raw = msgspec.json.encode(_shortened(value, places))
         except (msgspec.DecodeError, RecursionError):
             raw = json.dumps(shortened(raw.decode("utf-8", "replace"))).encode()
     return masked(raw.decode("utf-8", "replace"), known), pictures
 
 
-def _shortened(value: Any) -> Any:
+def _shortened(value: Any, places: HostPlaces) -> Any:
     if isinstance(value, str):
-        return shortened(value)
+        marked = places.marked(value) if len(value) > MAX_STRING else value
+        return shortened(marked) if len(marked) > MAX_STRING else value
     if isinstance(value, dict):
-        return {name: _shortened(each) for name, each in value.items()}
-    return [_shortened(each) for each in value] if isinstance(value, list) else value
+        return {name: _shortened(each, places) for name, each in value.items()}
+    return [_shortened(each, places) for each in value] if isinstance(value, list) else value

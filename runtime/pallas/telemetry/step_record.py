@@ -13,6 +13,7 @@ from time import time
 from typing import Any, Final
 
 from pallas.model import Cost, ModelCost, Step, StepDetail, StepKind, StepUsage, StoredStep
+from pallas.model.host_places import NOWHERE, HostPlaces
 from pallas.model.redaction import MASK, Spellings, known_spellings, redact_text
 from pallas.prices.price_book import PriceBook
 from pallas.safe_text import one_line
@@ -211,15 +212,19 @@ class RunSteps:
 class StepRecord(RingStore[RunSteps]):
     """The steps of the last runs: at most ``MAX_RUNS`` runs and ``MAX_BYTES`` together.
 
-    Without ``prices`` no price is known.
+    Without ``prices`` no price is known. Digests have the marks of ``places``.
     """
 
     def __init__(
-        self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS, prices: PriceBook | None = None
+        self,
+        max_bytes: int = MAX_BYTES,
+        max_runs: int = MAX_RUNS,
+        prices: PriceBook | None = None,
+        places: HostPlaces = NOWHERE,
     ) -> None:
         super().__init__(max_bytes, max_runs)
         self.prices = prices
-        self.cache = PartCache()
+        self.cache = PartCache(places=places)
         self._unsettled: list[OpenStep] = []
         self._unsettled_bytes = 0
 

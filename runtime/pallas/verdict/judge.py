@@ -15,6 +15,7 @@ from pallas.fleet.reload.server_digest import server_digest
 from pallas.fleet.reload.verdict_judge import JudgeRequest
 from pallas.fleet.replay_fleet import ReplayFleet
 from pallas.model import Fault, Recording, RunVerdict
+from pallas.model.host_places import HostPlaces
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -40,6 +41,7 @@ class Judge:
         self._project = project
         self._request = request
         self._affected = request.affected
+        self._places = HostPlaces.of(project.root)
 
     async def verdicts(self) -> AsyncGenerator[RunVerdict]:
         """What becomes of each run, as soon as it is known: those that need no replay first.
@@ -74,7 +76,7 @@ class Judge:
             return Judgement("fails", gone[0], "it is no agent of the project any more")
         if why := undecidable(run, self._project, self._affected):
             return Judgement("not decided", what=why)
-        return None if any(True for _ in units) else _by_expectations(run)
+        return None if any(True for _ in units) else self._by_expectations(run)
 
     async def _of_group(
         self, group: RecordingGroup, runs: list[tuple[JudgedRun, list[_Unit]]]
@@ -100,7 +102,7 @@ class Judge:
             found = await self._of_unit(fleet, unit)
             if found.word != "same":
                 return found
-        return _by_expectations(run)
+        return self._by_expectations(run)
 
     async def _of_unit(self, fleet: ReplayFleet, unit: _Unit) -> Judgement:
         for agent in dict.fromkeys(run.agent for run in unit.recording.runs):
@@ -120,9 +122,18 @@ class Judge:
             )
         ):
             return Judgement("not decided", what=why)
-        if found.word in ("same", "costs more", "fails") or not (why := lacking(unit.recording)):
+        why = lacking(unit.recording, self._affected)
+        if found.word in ("same", "costs more", "fails") or not why:
             return found
         return Judgement("not decided", found.where, why)
+
+    def _by_expectations(self, run: JudgedRun) -> Judgement:
+        """A run that goes as it was recorded: a test may expect something else of it."""
+        for each in run.turns:
+            here = self._places.all_placed(each.recording)
+            if each.turn is not None and (unmet := failures(here, timeless(each.turn.expect))):
+                return Judgement("fails", run.agent, f"expected: {unmet[0]}")
+        return SAME
 
     def _digest_of(self, server: str) -> str:
         """What a server is made of here; empty for one behind a URL, whose program is elsewhere."""
@@ -142,14 +153,6 @@ class Judge:
             tuple(sorted(run.agents & self._affected)),
             seconds,
         )
-
-
-def _by_expectations(run: JudgedRun) -> Judgement:
-    """A run that goes as it was recorded: a test may expect something else of it."""
-    for each in run.turns:
-        if each.turn is not None and (unmet := failures(each.recording, timeless(each.turn.expect))):
-            return Judgement("fails", run.agent, f"expected: {unmet[0]}")
-    return SAME
 
 
 def _shown(text: str) -> str:

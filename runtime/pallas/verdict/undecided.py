@@ -53,9 +53,12 @@ def changed_server(unit: Recording, servers: Mapping[str, str], digest_of: Calla
     return ""
 
 
-def lacking(unit: Recording) -> str:
-    """What a unit lacks that its replay may have needed; empty if nothing is known to be missing."""
-    ids = [run.id for run in unit.runs]
+def lacking(unit: Recording, affected: Collection[str]) -> str:
+    """What a unit lacks that its replay may have needed; empty if nothing is known to be missing.
+
+    Of a run that is answered as a whole, such as one of a worker, no step is needed.
+    """
+    ids = [run.id for run in unit.runs if run.agent in affected]
     found = next((line for line in unit.missing if any(each in line for each in ids)), "")
     if found:
         return f"the recording lacks {found.partition(': ')[2] or found}"

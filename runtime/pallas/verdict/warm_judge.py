@@ -6,7 +6,7 @@ import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ _MAX_LINE: Final = 64 * 1024
 _END: Final = 2.0
 """Seconds that the process has to end by itself."""
 _MOST: Final = 2_000
+_STARTS: Final = 2
+"""Times that the process is started for a request: where the system cannot fork it ends after each."""
 _MOST_REHEARSED: Final = 50
 
 
@@ -60,17 +62,14 @@ class WarmJudge:
         number = self._number
         async with self._turn:
             try:
-                process = await self._started(request.root)
-                await self._send({"number": number, "request": _document(request)})
-                async for said in _lines_of(process):
-                    if said.get("number") != number:
-                        continue  # of a request that was given up
-                    if "end" in said:
-                        number = 0
-                        if said["end"]:
-                            raise Fault(FaultType.CONFIG, sanitize(str(said["end"]), _MOST))
-                        return
-                    yield codec.decode(RunVerdict, said["verdict"])
+                async with aclosing(self._said(number, request)) as lines:
+                    async for said in lines:
+                        if "end" in said:
+                            number = 0
+                            if said["end"]:
+                                raise Fault(FaultType.CONFIG, sanitize(str(said["end"]), _MOST))
+                            return
+                        yield codec.decode(RunVerdict, said["verdict"])
                 number = 0
                 raise Fault(FaultType.CONFIG, "the process that judges recorded runs ended")
             except OSError as error:
@@ -79,6 +78,21 @@ class WarmJudge:
                 if number:
                     with suppress(OSError):
                         await self._send({"cancel": number})
+
+    async def _said(self, number: int, request: JudgeRequest) -> AsyncGenerator[dict[str, Any]]:
+        """What the process says of a request. One that ends before it says anything is started once more."""
+        line = {"number": number, "request": _document(request)}
+        for _ in range(_STARTS):
+            process, is_heard = await self._started(request.root), False
+            with suppress(ConnectionError):  # it ended before
+                await self._send(line)
+            async for said in _lines_of(process):
+                if said.get("number") == number:  # else of a request that was given up
+                    is_heard = True
+                    yield said
+            await self.close()
+            if is_heard:
+                return
 
     async def close(self) -> None:
         """End the process, and what it forked."""

@@ -16,7 +16,7 @@ from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn, TurnResult
 from ..call_gate import CallGate
-from . import lean_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
+from . import lean_seam, media_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
 from .attempt_events import AttemptEvents
 from .call_gate_seam import GatedAgent, TurnGate
@@ -94,6 +94,7 @@ def prepare_instance(
         lean_seam.merge_once(each)
         params_seam.prepare(each)
         models.apply_declared_window(each, capabilities)
+        media_seam.take_declared(each, capabilities)
         note_failures(each)
         watch_calls(each, own=each is agent, current=lambda: instance.calls)
         if hasattr(each, "list_tools"):

@@ -23,19 +23,17 @@ _OLLAMA: Final = "ollama"
 def register(model: str, capabilities: Capabilities) -> None:
     """Register ``model`` (no provider prefix) with fast-agent; a model it knows is left alone (PR-13).
 
-    Agents may declare different capabilities for one name: fast-agent then sends images to it as soon as
-    one of them has vision, and ``has_vision`` keeps the other agents' images out.
+    Agents may declare different capabilities for one name, and fast-agent has one entry for it in the whole
+    process. So nobody's model has vision by its name: ``media_seam`` gives it to the agents that declare it.
     """
     if not _ours(model):
         return
-    before = ModelDatabase.get_model_params(model)
-    vision = capabilities.vision or (before is not None and ModelDatabase.supports_mime(model, "image/png"))
     ModelDatabase.register_runtime_model_params(
         model,
         ModelParameters(
             context_window=capabilities.context_window,
             max_output_tokens=capabilities.max_output_tokens,
-            tokenizes=ModelDatabase.QWEN_MULTIMODAL if vision else ModelDatabase.TEXT_ONLY,
+            tokenizes=ModelDatabase.TEXT_ONLY,
         ),
     )
 

@@ -19,6 +19,7 @@ from pallas.executors.run_asker import asking
 from pallas.model import Event, Fault, FaultType, Message, StepDetail, StepState, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
+from pallas.model.host_places import HostPlaces
 from pallas.model.redaction import forget, redact, redact_tail
 from pallas.safe_text import sanitize
 from pallas.telemetry.log import redact_project
@@ -123,6 +124,7 @@ class AgentChild(ChildLoop):
         project = setup.project
         self._agent = setup.agent
         self._lag_limit_when_started = project.loop_lag
+        self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS, places=HostPlaces.of(project.root))
         redact_project(project)
         self._forward_log(project.log_level)
         self._sources = read_sources(project.root, setup.sources)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.model import Fault, RunRecord
 from pallas.recordings.recording_folder import archive_of
-from pallas.runs.run_recording import record_run
+from pallas.runs.run_recording import portable_recording
 
 from ..context import FleetContext
 from .verdict_judge import RecentRun
@@ -72,7 +72,9 @@ class RecentRuns:
         """The run in a file; None for one that cannot be recorded. A run that is over does not change."""
         if record.id not in self._written:
             try:
-                recording = await record_run(self._fleet.kernel, ledger, self._fleet.project, record.id)
+                recording = await portable_recording(
+                    self._fleet.kernel, ledger, self._fleet.project, record.id
+                )
             except Fault:
                 return None  # it is not stored yet, or too large
             data = await asyncio.to_thread(archive_of, recording)

@@ -41,7 +41,7 @@ def report_line(event: Reloaded) -> str:
 def verdict_line(event: VerdictReached) -> str:
     """A verdict in one line: ``saved desk.py: 3 same, 1 other words (lamps: ...) after 0.41 s``."""
     what = _named(event.files) or _named(event.agents)
-    return one_line(f"saved {what}: {verdict_text(event)} after {event.seconds:.2f} s", _MAX_LINE)
+    return one_line(f"{event.cause} {what}: {verdict_text(event)} after {event.seconds:.2f} s", _MAX_LINE)
 
 
 def _named(names: Sequence[str]) -> str:

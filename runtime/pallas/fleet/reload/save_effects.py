@@ -13,6 +13,8 @@ from .affected_agents import AgentFacts, ChangeSet, ReloadPlan, same_place
 
 _NOT_ASKED: Final = frozenset({"icons", "auth", "restart", "title", "start_timeout"})
 """Keys of an agent that are applied at once and that no request to a model, no call and no limit has."""
+_NO_MODEL: Final = ("handler", "remote", "worker")
+"""Kinds of agents that do not hear of their own description; the models of others see it."""
 _OF_ALL: Final = ("prices", "tools", "limits", "approvals", "trusted_servers")
 """Keys of the project that are applied at once and that may change any run."""
 _NOT_KNOWN: Final = "and what its tools answer now is not known"
@@ -48,7 +50,8 @@ def _applied(old: Project, new: Project) -> Iterator[str]:
     everyone = any(key in _OF_ALL for key in changed_fields(old, new, "at once"))
     for name, config in new.agents.items():
         before = old.agents.get(name)
-        if everyone or (before is not None and set(changed_fields(before, config, "at once")) - _NOT_ASKED):
+        silent = _NOT_ASKED | ({"description"} if config.kind in _NO_MODEL else set())
+        if everyone or (before is not None and set(changed_fields(before, config, "at once")) - silent):
             yield name
         if before is not None and before.description != config.description:  # their models see it
             yield from (other.name for other in new.agents.values() if name in other.peers)

@@ -101,6 +101,8 @@ class VerdictGate:
             if event.outcome == "live":
                 self._applier.owed.pop(event.agent, None)
                 self._news.set()  # by hand, perhaps, while its tests run
+                if event.agent in self._fleet.project.agents and not event.rolled_back:
+                    self._judge_by_hand(event)
             return self._held.pop(event.agent, None) is not None
         if isinstance(event, AgentChanged) and event.state is AgentState.READY:
             held, agent = self._held.get(event.agent), self._fleet.agents.get(event.agent)
@@ -119,7 +121,7 @@ class VerdictGate:
         *,
         requested: bool,
     ) -> tuple[Reloaded, ...]:
-        """Carry out a plan as ``Applier.apply``; one that is ``requested`` waits for no verdict.
+        """Carry out a plan as ``Applier.apply``; for one that is ``requested`` the verdict comes beside it.
 
         What is held for the same reason as before is reported again only for a save of its own files.
         """
@@ -127,22 +129,28 @@ class VerdictGate:
         for name in plan.remove:
             self._held.pop(name, None)
         gate = self.verdicts.gate_of(new)
-        if requested or gate == "off":
-            outcomes = await self._applier.apply(plan, new, began)
-            self._let_through = frozenset(plan.reload) & self._applier.owed.keys() if requested else _NOBODY
-            return outcomes
         affected = effects.applied.union(plan.reload, plan.remove)
         save = Save(project=new, affected=affected, effects=effects, began=began)
-        if gate == "warn":
-            if affected:
-                self._warn(save)
-            return await self._applier.apply(plan, new, began)
-        return await self._hold_back(plan, save)
+        if gate == "hold" and not requested:
+            return await self._hold_back(plan, save)
+        if gate != "off" and affected:
+            self._warn(save)
+        outcomes = await self._applier.apply(plan, new, began)
+        if requested or gate == "off":
+            self._let_through = frozenset(plan.reload) & self._applier.owed.keys() if requested else _NOBODY
+        return outcomes
 
     async def close(self) -> None:
         """End a verdict that is under way, and the judge."""
         await self._give_up()
         await self.verdicts.close()
+
+    def _judge_by_hand(self, event: Reloaded) -> None:
+        """Begin a verdict beside a version that no plan made: its agent was reloaded by hand."""
+        project = self._fleet.project
+        if event.agent not in self._applier.reloading and self.verdicts.gate_of(project) != "off":
+            affected, began = frozenset({event.agent}), monotonic() - event.seconds
+            self._warn(Save(project=project, affected=affected, effects=SaveEffects(), began=began))
 
     def _warn(self, save: Save) -> None:
         """Begin a verdict, which is about the saves of one that is given up for it, too."""

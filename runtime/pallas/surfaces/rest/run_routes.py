@@ -14,7 +14,7 @@ from pallas.model.refusals import REASON, not_found
 from pallas.recordings.recording_folder import archive_of
 from pallas.runs.lost_calls import unfinished_calls
 from pallas.runs.run_costs import RunCost, RunCosts
-from pallas.runs.run_recording import record_run
+from pallas.runs.run_recording import portable_recording
 
 from .chunk_stream import MEDIA, STREAM_RESPONSES, event_stream, last_event
 from .limit_routes import account_out
@@ -243,7 +243,7 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         def check(run: RunRecord) -> None:
             parts.grants.require(principal, "view", "agents", run.agent)
 
-        recording = await record_run(parts.kernel, parts.ledger, parts.project(), record.id, check)
+        recording = await portable_recording(parts.kernel, parts.ledger, parts.project(), record.id, check)
         data = await asyncio.to_thread(archive_of, recording)
         disposition = f'attachment; filename="{record.id}.tar"'
         return Response(data, media_type=TAR, headers={"content-disposition": disposition})
