@@ -126,7 +126,7 @@ def test_what_is_left_out_is_as_the_reference_says(folder: Folder) -> None:
     assert it.worker == WorkerConfig(("python", "worker.py"), folder.root, agent_id="it")
     assert (project.sessions, project.tasks, project.default_agent) == (SessionLimits(), TasksConfig(), "")
     assert project.verdict == VerdictConfig(
-        gate="warn", recent=0, timeout=60.0, live="never", max_cost=1.0, concurrency=4
+        gate="warn", recent=0, timeout=60.0, live="never", max_cost=1.0, concurrency=8
     )
     assert project.agents["jarvis"].kind == "llm"
     # Five restarts in a minute: the failure after those ends it (DR-29).

@@ -246,5 +246,5 @@ class VerdictConfig(FileValue):
     """Whether models are asked what becomes of runs whose requests differ: ``ask`` waits to be told to."""
     max_cost: Annotated[float, Field(ge=0, le=MAX_LIVE_COST, examples=[0.5])] = 1.0
     """US dollars that asking models may cost at one save. What has no known price is not asked."""
-    concurrency: Annotated[int, Field(ge=1, le=16)] = 4
+    concurrency: Annotated[int, Field(ge=1, le=16)] = 8
     """Runs for which models are asked at once."""

@@ -101,13 +101,11 @@ class LiveBudget:
 
     def why_not(self, estimate: int) -> str:
         """Why no run is begun that costs as much; empty if it is."""
-        left = self._most - self._spent - sum(self._reserved.values())
+        left = max(0, self._most - self._spent - sum(self._reserved.values()))
         if estimate <= left:
             return ""
-        return (
-            f"it would cost about {usd_text(estimate)}, and {usd_text(max(0, left))} of max_cost "
-            f"{usd_text(self._most)} is left"
-        )
+        costs = f"it would cost about {usd_text(estimate)}"
+        return f"{costs}, and {usd_text(left)} of max_cost {usd_text(self._most)} is left"
 
     async def admit(self, request: StepRequest, step: Step) -> None:
         """Let a request to a model be made. Raises Fault (CONFIG) with a reason for one that may not."""

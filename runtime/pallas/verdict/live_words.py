@@ -166,9 +166,11 @@ def _other_words(recorded: Recording, live: Recording) -> Judgement | None:
     """Another answer of the first run, else of one below it."""
     left = list(recorded.runs)
     for run in live.runs:
-        was = next((each for each in left if each.agent == run.agent), None)
-        if was is None:
+        among = [each for each in left if each.agent == run.agent]
+        if not among:
             continue
+        # Runs that begin at once have no order.
+        was = min(among, key=lambda each: each.question != run.question)
         left.remove(was)
         field = next(differences({"answer": was.answer}, {"answer": run.answer}, same), None)
         if field is not None:

@@ -223,8 +223,7 @@ class Replay:
         """The recorded answer to a request to a model; None if the model is to be asked. Raises Fault."""
         self.recorded_run(request.run_id)
         session = self.session()
-        found = session.steps.answer(request)
-        if isinstance(found, StepDetail):
+        if (found := session.steps.find(request)) is not None:
             return found
         if self.admit is not None:
             try:

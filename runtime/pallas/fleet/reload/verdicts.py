@@ -128,7 +128,7 @@ class Verdicts:
 
     async def ask(self, judged: Judged) -> VerdictReached:
         """Ask models what becomes of the runs whose requests differ, and publish what they say."""
-        timeout, before = judged.save.project.verdict.timeout, judged.verdict
+        timeout, before = self._fleet.project.verdict.timeout, judged.verdict
         wanted = {each.name: each for each in before.runs if each.estimate is not None}
         runs, began = {each.name: each for each in before.runs}, monotonic()
         why = f"models did not answer within {timeout:g} s"
@@ -185,7 +185,7 @@ class Verdicts:
             tests=tuple(name for name, each in wanted.items() if each.source == "test"),
             runs=tuple(each for each in judged.files if each.id in wanted),
             servers=save.effects.servers,
-            live=live_request(save.project.verdict, wanted.values()),
+            live=live_request(self._fleet.project.verdict, wanted.values()),
         )
         return self._judge.verdicts(request)
 
