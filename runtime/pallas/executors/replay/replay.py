@@ -271,10 +271,10 @@ def replays_models() -> bool:
     return replay is not None and not replay.plan.asks_models
 
 
-def intercepts_models() -> bool:
-    """Whether each request to a model of the running event loop must be seen before it is sent."""
+def intercepting_replay() -> Replay | None:
+    """The replay of the running event loop that sees each request to a model before it is sent."""
     replay = current_replay()
-    return replay is not None and not replay.plan.live_models
+    return replay if replay is not None and not replay.plan.live_models else None
 
 
 def is_answered(agent: str) -> bool:
