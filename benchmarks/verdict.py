@@ -1,6 +1,7 @@
 """From saving a file until the first and the last of 20 recorded runs through three agents are judged, while
 their fleet runs: a comment, which replays all of them whole, the instruction of the agent that is asked, and
-that of one which it asks."""
+that of one which it asks. And of these two until a model that takes 0.2 s has answered, too
+(`live: always`)."""
 
 import json
 import subprocess
@@ -25,7 +26,8 @@ from .report import Figure
 
 RUNS = 20
 SAVES = 5
-FIRST_AIM, LAST_AIM = 1.0, 3.0
+FIRST_AIM, LAST_AIM, LIVE_AIM = 1.0, 3.0, 3.0
+_LIVE = {"verdict": {"live": "always"}}
 _AGENT = """
 from fast_agent import FastAgent
 
@@ -69,6 +71,7 @@ class _Judged:
     first: float
     last: float
     counts: dict[str, int]
+    calls: int
 
 
 def measure() -> list[Figure]:
@@ -84,7 +87,29 @@ def measure() -> list[Figure]:
                 "an instruction": _saves(root, port, "desk", _instructed),
                 "one of an agent below": _saves(root, port, "clerk", _instructed),
             }
-    return [figure for name, judged in found.items() for figure in _figures(name, judged)]
+        _ask_models(root)
+        with _fleet(root, "--watch"):
+            sleep(30)
+            asked = {
+                "an instruction": _saves(root, port, "desk", _instructed, "asked"),
+                "one of an agent below": _saves(root, port, "clerk", _instructed, "asked"),
+            }
+    figures = [figure for name, judged in found.items() for figure in _figures(name, judged)]
+    return [*figures, *(_live_figure(name, judged) for name, judged in asked.items())]
+
+
+def _ask_models(root: Path) -> None:
+    """Have models asked that take 0.2 s."""
+    topology = yaml.safe_load((root / "agents.yaml").read_text())
+    (root / "agents.yaml").write_text(yaml.safe_dump(topology | _LIVE, sort_keys=False))
+    (root / "model.yaml").write_text(f"delay: 0.2\n{_SCRIPT}")
+
+
+def _live_figure(name: str, judged: list[_Judged]) -> Figure:
+    last = [each.last for each in judged]
+    words = ", ".join(f"{count} {word}" for word, count in judged[-1].counts.items())
+    worst = f"max {max(last):.2f} s; {words}; {judged[-1].calls} model calls"
+    return Figure(f"{name}: to the last of {RUNS} with a model, p50", median(last), LIVE_AIM, "s", worst)
 
 
 def _figures(name: str, judged: list[_Judged]) -> Iterator[Figure]:
@@ -100,23 +125,29 @@ def _instructed(text: str, number: int) -> str:
     return text.replace("You are", f"Number {number}: you are")
 
 
-def _saves(root: Path, port: int, agent: str, change: Callable[[str, int], str]) -> list[_Judged]:
+def _saves(
+    root: Path, port: int, agent: str, change: Callable[[str, int], str], live: str = "none"
+) -> list[_Judged]:
     file = root / "agents" / f"{agent}.py"
     text = file.read_text()
-    judged = [_save(port, partial(file.write_text, change(text, number))) for number in range(SAVES)]
+    judged = [_save(port, partial(file.write_text, change(text, number)), live) for number in range(SAVES)]
     _save(port, partial(file.write_text, text))
     return judged
 
 
-def _save(port: int, save: Callable[[], object]) -> _Judged:
+def _save(port: int, save: Callable[[], object], live: str = "none") -> _Judged:
     before = _seq(port)
     save()
     deadline = perf_counter() + DEADLINE
-    while (verdict := _verdict(port)) is None or verdict["seq"] <= before:
+    while (verdict := _verdict(port)) is None or verdict["seq"] <= before or verdict["live"] != live:
         if perf_counter() > deadline:
             raise TimeoutError("no verdict on a save")
         sleep(0.02)
-    return _Judged(verdict["first_seconds"], verdict["seconds"], verdict["counts"])
+    return _Judged(verdict["first_seconds"], verdict["seconds"], verdict["counts"], _calls(verdict))
+
+
+def _calls(verdict: dict[str, Any]) -> int:
+    return int(verdict["asked"]["count"]) if verdict["asked"] else 0
 
 
 def _keep(root: Path, port: int) -> None:

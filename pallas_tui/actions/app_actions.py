@@ -163,6 +163,14 @@ ACTIONS = (
         "reload_all",
         "U",
     ),
+    Action(
+        "verdict.ask",
+        "app",
+        "Ask models for the verdict",
+        "Ask models what becomes of the runs of the last verdict; it says before what that takes",
+        "ask_models",
+        "V",
+    ),
     Action("jump", "app", "Jump", "Letters on every place, tab and title; press one to go", "jump", "J,f12"),
     Action(
         "layout.reset",

@@ -49,6 +49,24 @@ class Overseer(Bounded):
             files = f" {count(len(watch.waiting), 'file')}" if watch is not None and watch.waiting else ""
             self.notify(f"Reloading what changed{':' if files else ''}{files}.", markup=False)
 
+    def action_ask_models(self) -> None:
+        """Ask models what becomes of the runs of the last verdict."""
+        fleet = self.fleet
+        if fleet is None or not fleet.can_control:
+            self._refuse(READ_ONLY if fleet is not None else "The fleet is not running.")
+        else:
+            self.run_worker(
+                self._ask_models(fleet), group="verdict", description="ask models for the verdict"
+            )
+
+    async def _ask_models(self, fleet: RunningFleet) -> None:
+        try:
+            said = await fleet.ask_models()
+        except Fault as fault:
+            self.notify(fault.message, severity="warning", timeout=15, markup=False)
+        else:
+            self.notify(said, markup=False)
+
     def _control(self, verb: FleetVerb) -> bool:
         """Send the verb to the fleet; show why and return False if it cannot run."""
         fleet = self.fleet

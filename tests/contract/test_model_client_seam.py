@@ -31,6 +31,8 @@ from pallas.executors.fastagent.model_client_seam import (
 )
 from pallas.executors.faults.fault_injection import FaultInjection
 from pallas.executors.model_client.provider_connections import ClientKey, PooledClient, provider_connections
+from pallas.executors.replay.replay import Replay, ReplayPlan
+from pallas.model import Fault, RecordedRun, Recording
 from pallas.model.fault_rules import FaultPlan, FaultRule
 
 
@@ -170,6 +172,33 @@ def test_models_of_the_responses_api_send_over_http_and_not_over_a_websocket() -
         llm = SimpleNamespace(**{TRANSPORT: before})
         model_client_seam.install(llm)
         assert getattr(llm, TRANSPORT) == after
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_a_replay_asks_no_model_over_a_websocket_and_none_of_bedrock(goes_on: bool) -> None:
+    async def call() -> str:
+        return "answer"
+
+    def model(provider: str) -> Any:
+        made = SimpleNamespace(
+            **{TRANSPORT: "websocket", CALL: call},
+            provider=SimpleNamespace(config_name=provider),
+            model_name="m",
+        )
+        model_client_seam.install(made)
+        return made
+
+    replay = Replay(ReplayPlan(Recording("p", (RecordedRun("1", "desk", "why?"),)), goes_on=goes_on))
+    replay.install()
+    try:
+        assert await getattr(asked := model("responses"), CALL)() == "answer"
+        with pytest.raises(Fault, match="Amazon Bedrock are not asked in a replay"):
+            await getattr(model("bedrock"), CALL)()
+        assert replay.session().miss is not None
+    finally:
+        replay.uninstall()
+    assert getattr(asked, TRANSPORT) == "sse"
+    assert await getattr(model("bedrock"), CALL)() == "answer"
 
 
 async def test_while_faults_are_injected_no_model_is_asked_over_a_websocket(

@@ -13,7 +13,18 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import AgentChanged, AgentState, Change, Notice, Reloaded, RunVerdict, VerdictReached
+from pallas.model import (
+    AgentChanged,
+    AgentState,
+    Change,
+    Fault,
+    FaultType,
+    ModelCalls,
+    Notice,
+    Reloaded,
+    RunVerdict,
+    VerdictReached,
+)
 from pallas.model.verdict import verdict_text
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent_screen import ChangesScreen
@@ -109,6 +120,34 @@ async def test_a_verdict_has_a_line_in_the_feed_with_the_first_difference() -> N
         assert "failed too often" not in screen_text(app)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
+
+
+async def test_one_key_asks_models_for_a_verdict_that_says_what_that_takes() -> None:
+    run = RunVerdict("lamps", "test", "research", "other words", "step 1", "temperature", "0", "1")
+    verdict = VerdictReached(
+        at=NOON,
+        agents=("research",),
+        runs=(run,),
+        counts={"other words": 1},
+        live="can ask",
+        estimate=ModelCalls(3, 2_100_000),
+    )
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await ready(app, pilot)
+        fleet.say(verdict)
+        await until(lambda: app.main.query_one(FeedPane).feed.remarks, pilot)
+        await until(lambda: "1 other words" in line_with(app, "15:06:40 ◐"), pilot)
+        await pilot.press("f4", "enter")
+        await until(lambda: "V asks models: 3 model calls, $0.0021" in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        await pilot.press("V")
+        await until(lambda: fleet.models_asked == 1, pilot)
+        fleet.refusal = Fault(FaultType.CONFIG, "models are not asked: that is under way")
+        await pilot.press("V")
+        await until(lambda: any("that is under way" in each.message for each in app._notifications), pilot)
 
 
 async def test_a_broken_edit_is_loud_until_the_next_live_version_and_disturbs_nobody() -> None:

@@ -152,6 +152,7 @@ class FakeFleet(RunningFleet):
         self.read_letters: list[tuple[str, int]] = []
         self.called: list[tuple[str, str, str, dict[str, Any], str | None]] = []
         self.accepted: list[tuple[str, str, str]] = []
+        self.models_asked = 0
         self.outcome = ToolOutcome(ok=True, content="{}", seconds=0.1)
         self.started = 0
         self.stopped = 0
@@ -274,6 +275,13 @@ class FakeFleet(RunningFleet):
             raise self.refusal
         self.accepted.append((agent, server, digest))
         return f"{server} is accepted as it is now; commit tools.lock"
+
+    async def ask_models(self) -> str:
+        """Note it; refused with ``refusal`` if there is one."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.models_asked += 1
+        return "asking models: 3 model calls, $0.0021"
 
     async def threads(
         self, agent: str = "", limit: int = 50, cursor: str = "", search: str = "", branches_of: str = ""

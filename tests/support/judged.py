@@ -1,6 +1,7 @@
 """A project whose runs are judged on each save: agents, a function, a skill, and a server that counts."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from pallas.agent_tests.kept_test import keep
 
 from .offline import offline_project
 from .reloading import module
-from .replayed import recorded
+from .replayed import FOLDER, recorded
 
 LEAD = '''
 from fast_agent import FastAgent
@@ -62,6 +63,29 @@ Count twice.
 """
 _SCRIPT = """
 rules:
+  - when: {last: tool, system: clerk. Be brief}
+    say: "3 lamps"
+  - when: {last: user, system: clerk. Sell}
+    call: [{tool: shelf__find, arguments: {what: "chairs"}}]
+  - when: {last: tool, system: clerk. Look twice}
+    say: "three lamps, seen"
+  - when: {last: user, system: clerk. Look twice}
+    call:
+      - {tool: shelf__find, arguments: {what: "lamps"}}
+      - {tool: shelf__find, arguments: {what: "lamps"}}
+  - when: {system: clerk. Break}
+    error: {status: 429, message: "too many lamps", retry_after: 600}
+  - when: {system: clerk. Refuse}
+    error: {status: 400, message: "no such lamps"}
+  - when: {system: clerk. Wait}
+    delay: 600
+    say: "later"
+  - when: {last: user, system: lead. Guess}
+    say: "All in all: some lamps"
+  - when: {last: user, system: You are chief}
+    call: [{tool: lead__send_message, arguments: {message: "How many?"}}]
+  - when: {last: tool, system: You are chief}
+    say: "Chief: {{ result }}"
   - when: {last: user, system: You are lead}
     call:
       - {tool: clerk__send_message, arguments: {message: "find lamps"}}
@@ -80,15 +104,21 @@ rules:
 """
 
 
-async def judged_project(root: Path, gate: str = "warn", tests: int = 1) -> Path:
+async def judged_project(
+    root: Path, gate: str = "warn", tests: int = 1, *, chief: bool = False, **top: Any
+) -> Path:
     """The agents ``lead``, which asks ``clerk`` by its URL and ``keeper`` as a peer, and ``other``.
 
     The tests ``lamps``, ``lamps-1``, ... are one run of lead. Functions and tools that are executed add a
-    line to the file ``executed``.
+    line to the file ``executed``. With ``chief`` there is an agent that asks lead, and the test ``deep`` of
+    it. ``top`` are other keys of agents.yaml. With an instruction that goes on as one of the script says
+    ("You are clerk. Be brief"), the model says something else.
     """
+    above = {"chief": module("chief", "You are chief.", ("lead",))} if chief else {}
     offline_project(
         root,
         {
+            **above,
             "lead": LEAD,
             "clerk": CLERK,
             "keeper": module("keeper", "You are keeper."),
@@ -96,15 +126,19 @@ async def judged_project(root: Path, gate: str = "warn", tests: int = 1) -> Path
             "probe": None,
         },
         _SCRIPT,
-        peers=("clerk",),
+        peers=("clerk", "lead") if chief else ("clerk",),
         keys={"lead": {"peers": ["keeper"]}, "keeper": {"description": "Keeps things."}},
-        top={"bind": "127.0.0.1", "verdict": {"gate": gate}},
+        top={"bind": "127.0.0.1", "verdict": {"gate": gate}, **top},
         config={"mcp": {"servers": {"shelf": {"command": "python", "args": ["shelf.py"]}}}},
         files={"shelf.py": SHELF, "skills/counting/SKILL.md": SKILL},
     )
     recording = await recorded(root, "lead", "How many?")
     for number in range(tests):
         await asyncio.to_thread(keep, recording, root, f"lamps-{number}" if number else "lamps")
+    if chief:
+        shutil.rmtree(root / FOLDER)
+        deep = await recorded(root, "chief", "Ask lead.")
+        await asyncio.to_thread(keep, deep, root, "deep")
     (root / "executed").unlink()
     return root
 

@@ -41,7 +41,7 @@ port: 24200
 default_agent: far
 sessions: {max: 7, idle: 5, ttl: 50, reap_every: 1, concurrent: 3, prompt_bytes: 1000, metadata_bytes: 100}
 tasks: {tools: true, ttl: 3600, max: 9}
-verdict: {gate: hold, recent: 7, timeout: 5}
+verdict: {gate: hold, recent: 7, timeout: 5, live: ask, max_cost: 0.5, concurrency: 2}
 agents:
   coder:
     kind: worker
@@ -113,7 +113,9 @@ def test_every_key_of_every_kind_arrives(folder: Folder) -> None:
         max=7, idle=5.0, ttl=50.0, reap_every=1.0, concurrent=3, prompt_bytes=1_000, metadata_bytes=100
     )
     assert project.tasks == TasksConfig(tools=True, ttl=3_600.0, max=9)
-    assert project.verdict == VerdictConfig(gate="hold", recent=7, timeout=5.0)
+    assert project.verdict == VerdictConfig(
+        gate="hold", recent=7, timeout=5.0, live="ask", max_cost=0.5, concurrency=2
+    )
     assert project.warnings == ()
     assert "secret-of-the-test" not in repr(project)
 
@@ -123,7 +125,9 @@ def test_what_is_left_out_is_as_the_reference_says(folder: Folder) -> None:
     it = project.agents["it"]
     assert it.worker == WorkerConfig(("python", "worker.py"), folder.root, agent_id="it")
     assert (project.sessions, project.tasks, project.default_agent) == (SessionLimits(), TasksConfig(), "")
-    assert project.verdict == VerdictConfig(gate="warn", recent=0, timeout=60.0)
+    assert project.verdict == VerdictConfig(
+        gate="warn", recent=0, timeout=60.0, live="never", max_cost=1.0, concurrency=8
+    )
     assert project.agents["jarvis"].kind == "llm"
     # Five restarts in a minute: the failure after those ends it (DR-29).
     assert it.restart == RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0)
@@ -240,7 +244,21 @@ TOP = [
     ("verdict: {gate: held}\n", "agents.yaml:3: verdict.gate: unknown value held; allowed: off, warn, hold"),
     ("verdict: {recent: 201}\n", "agents.yaml:3: verdict.recent: 201 is out of range; allowed: 0 to 200"),
     ("verdict: {timeout: 0}\n", "agents.yaml:3: verdict.timeout: 0 is out of range; allowed: 1 to 3600"),
-    ("verdict: {gates: hold}\n", "agents.yaml:3: verdict.gates: unknown key; allowed: gate, recent, timeout"),
+    (
+        "verdict: {live: yes}\n",
+        "agents.yaml:3: verdict.live: is true to YAML; allowed: never, ask, always",
+    ),
+    ("verdict: {live: now}\n", "agents.yaml:3: verdict.live: unknown value now; allowed: never, ask, always"),
+    ("verdict: {max_cost: -1}\n", "agents.yaml:3: verdict.max_cost: -1 is out of range; allowed: 0 to 1000"),
+    (
+        "verdict: {concurrency: 17}\n",
+        "agents.yaml:3: verdict.concurrency: 17 is out of range; allowed: 1 to 16",
+    ),
+    (
+        "verdict: {gates: hold}\n",
+        "agents.yaml:3: verdict.gates: unknown key; allowed: gate, recent, timeout, live, "
+        "max_cost, concurrency",
+    ),
     (
         "reload: {gate: tests}\n",
         "agents.yaml:3: reload: is not a section any more; write `verdict: {gate: hold}` for",

@@ -308,4 +308,6 @@ def _verdict_details(verdict: VerdictReached) -> str:
     """The files of a verdict and its words, and each run with what differs first."""
     parts = [f"{verdict.cause}: {', '.join(verdict.files or verdict.agents)}", verdict_text(verdict, 0)]
     parts += [f"{each.name}: {each.line}" for each in verdict.runs]
+    if verdict.live == "can ask" and verdict.estimate is not None:
+        parts.append(f"V asks models: {verdict.estimate.text}")
     return "\n\n".join(parts)

@@ -1,7 +1,6 @@
 """`pallas verdict`: which recorded runs would go differently with the files as they are."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -24,30 +23,59 @@ from .resources.text_tables import table, width_of
 if TYPE_CHECKING:
     from pallas.client import RestClient
     from pallas.config import Project
-    from pallas.model import RunVerdict, VerdictReached
+    from pallas.fleet.reload.verdict_judge import JudgeRequest
+    from pallas.model import LiveState, RunVerdict, VerdictReached
+
+_PAUSE_S: Final = 0.2
+"""Between two looks whether models have answered."""
 
 
-def show_verdict(as_json: bool, reach: FleetLocation) -> int:
+def show_verdict(as_json: bool, live: bool, reach: FleetLocation) -> int:
     """Print the last verdict of the running fleet, else judge the kept tests; returns the exit status.
 
-    0 if every run goes as it was recorded, 1 if one does not, 2 for a mistake in a file.
+    With ``live`` models are asked for it first. 0 if every run goes as it was recorded, 1 if one does not, 2
+    for a mistake in a file, and if models are not asked.
     """
     found: list[VerdictReached] = []
 
     async def work(api: "RestClient") -> int:
-        found.extend(_read(await api.get("/fleet/verdict")))
+        found.extend(await (_asked(api) if live else _last(api)))
         return OK
 
     if _has_fleet(reach) and (status := run_with_fleet(reach, work)) != OK:
-        return status
+        return USAGE if live else status
     if not found:
-        judged = _judged(reach)
+        judged = _judged(reach, live)
         if isinstance(judged, int):
             return judged
         found.append(judged)
     verdict = found[-1]
     _print(verdict, as_json)
     return OK if verdict.is_same else REFUSED
+
+
+async def _last(api: "RestClient") -> "list[VerdictReached]":
+    from pallas.model import VerdictReached, codec
+
+    return [codec.decode(VerdictReached, each) for each in await api.get("/fleet/verdict")]
+
+
+async def _asked(api: "RestClient") -> "list[VerdictReached]":
+    """The verdict after models were asked; without that if a file is saved meanwhile. Raises Fault."""
+    import asyncio
+
+    from pallas.config.kinds import MAX_VERDICT_S
+
+    complain((await api.post("/fleet/verdict/live", {}))["said"])
+    async with asyncio.timeout(MAX_VERDICT_S):
+        while True:
+            found = await _last(api)
+            if not found or found[-1].live != "asking":
+                break
+            await asyncio.sleep(_PAUSE_S)
+    if found and found[-1].live != "asked":
+        complain("pallas verdict: a file was saved meanwhile; this is the verdict on that")
+    return found
 
 
 def _has_fleet(reach: FleetLocation) -> bool:
@@ -67,13 +95,7 @@ def _has_fleet(reach: FleetLocation) -> bool:
         return False  # what is wrong is said when the project is judged
 
 
-def _read(documents: Iterable[Any]) -> "list[VerdictReached]":
-    from pallas.model import VerdictReached, codec
-
-    return [codec.decode(VerdictReached, each) for each in documents]
-
-
-def _judged(reach: FleetLocation) -> "VerdictReached | int":
+def _judged(reach: FleetLocation, live: bool) -> "VerdictReached | int":
     """Judge all tests with a recording in this process; or the exit status for a mistake."""
     from pallas.agent_tests.agent_test_file import FOLDER, find_tests
     from pallas.config import ConfigError
@@ -87,38 +109,81 @@ def _judged(reach: FleetLocation) -> "VerdictReached | int":
     if not names:
         complain(f"pallas verdict: no test in {FOLDER} has a recording; `pallas keep RUN` makes one of a run")
         return USAGE
-    return _of_tests(project, tuple(names))
+    if live and project.verdict.live == "never":
+        where = project.agents_file.name
+        complain(f"pallas verdict: models are not asked: write `live: ask` under verdict: in {where}")
+        return USAGE
+    return _of_tests(project, tuple(names), live)
 
 
-def _of_tests(project: "Project", names: tuple[str, ...]) -> "VerdictReached | int":
+def _of_tests(project: "Project", names: tuple[str, ...], live: bool) -> "VerdictReached | int":
     from time import perf_counter
 
     from pallas.event_loop import run
     from pallas.fleet.child_processes import ending_children
     from pallas.fleet.reload.verdict_judge import JudgeRequest
-    from pallas.model import Fault, VerdictReached
-    from pallas.model.verdict import counts_of, sorted_runs
-    from pallas.verdict.judge import Judge
+    from pallas.model import Fault, ModelCalls, VerdictReached
+    from pallas.model.verdict import counts_of, live_text, sorted_runs
 
-    everyone = frozenset(project.agents)
-    judge = Judge(project, JudgeRequest(root=project.root, affected=everyone, tests=names))
+    found: dict[str, RunVerdict] = {}
+    everyone, began = frozenset(project.agents), perf_counter()
+    request = JudgeRequest(root=project.root, affected=everyone, tests=names)
 
-    async def judged() -> "list[RunVerdict]":
-        return [each async for each in judge.verdicts()]
+    def reached(state: "LiveState") -> "VerdictReached":
+        runs = found.values()
+        return VerdictReached(
+            agents=tuple(sorted(everyone)),
+            runs=sorted_runs(runs),
+            counts=counts_of(runs),
+            seconds=perf_counter() - began,
+            live=state,
+            estimate=ModelCalls.sum(each.estimate for each in runs),
+            asked=ModelCalls.sum(each.asked for each in runs),
+        )
 
-    began = perf_counter()
     try:
         with quietly(project), ending_children():
-            runs = run(judged())
+            run(_judge_tests(project, request, found))
+        if not any(each.estimate for each in found.values()):
+            return reached("none")
+        if not live:
+            return reached("can ask")
+        complain(live_text(reached("asking")).removeprefix("; "))
+        with quietly(project), ending_children():
+            run(_ask_for_tests(project, request, found))
     except Fault as fault:
         complain(f"pallas verdict: {fault_text(fault)}")
         return USAGE
-    return VerdictReached(
-        agents=tuple(sorted(everyone)),
-        runs=sorted_runs(runs),
-        counts=counts_of(runs),
-        seconds=perf_counter() - began,
-    )
+    return reached("asked")
+
+
+async def _judge_tests(project: "Project", request: "JudgeRequest", found: "dict[str, RunVerdict]") -> None:
+    from pallas.verdict.judge import Judge
+
+    async for each in Judge(project, request).verdicts():
+        found[each.name] = each
+
+
+async def _ask_for_tests(project: "Project", request: "JudgeRequest", found: "dict[str, RunVerdict]") -> None:
+    """Ask models what becomes of the tests whose requests differ, within the time that the project gives."""
+    import asyncio
+    from contextlib import aclosing, suppress
+    from dataclasses import replace
+
+    from pallas.fleet.reload.verdicts import after_asking, live_request, undecided
+    from pallas.verdict.live_judge import LiveJudge
+
+    wanted = {name: each for name, each in found.items() if each.estimate is not None}
+    asking = replace(request, tests=tuple(wanted), live=live_request(project.verdict, wanted.values()))
+    late = f"models did not answer within {project.verdict.timeout:g} s"
+    found |= {name: after_asking(each, undecided(each, late)) for name, each in wanted.items()}
+    with suppress(TimeoutError):
+        async with (
+            asyncio.timeout(project.verdict.timeout),
+            aclosing(LiveJudge(project, asking).verdicts()) as verdicts,
+        ):
+            async for each in verdicts:
+                found[each.name] = after_asking(wanted[each.name], each)
 
 
 def _print(verdict: "VerdictReached", as_json: bool) -> None:
@@ -129,7 +194,7 @@ def _print(verdict: "VerdictReached", as_json: bool) -> None:
         print(codec.dumps(codec.encode_fields(verdict)).decode())
         return
     if verdict.runs:
-        rows = [[each.name, each.word, each.why] for each in verdict.runs]
+        rows = [[each.name, each.words, each.why] for each in verdict.runs]
         print(f"{table(['RUN', 'VERDICT', 'FIRST DIFFERENCE'], rows, width_of())}\n")
     print(f"{verdict_text(verdict, 0)} in {verdict.seconds:.2f} s")
 
@@ -137,13 +202,18 @@ def _print(verdict: "VerdictReached", as_json: bool) -> None:
 def verdict(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Ask models what becomes of the runs whose requests differ; it costs."),
+    ] = False,
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Say which recorded runs would go differently with the files as they are. No model and no tool is asked.
+    """Say which recorded runs would go differently with the files as they are. No tool is called.
 
+    No model is asked but with --live, from the first request that differs on; what that costs is said first.
     Shows the last verdict of the running fleet; without one the kept tests are judged now.
     Ends with 1 if a run would go differently.
     """
-    raise typer.Exit(show_verdict(as_json, reach_of(context, folder, url, token)))
+    raise typer.Exit(show_verdict(as_json, live, reach_of(context, folder, url, token)))

@@ -19,8 +19,13 @@ Dialect = Literal["auto", "acp", "ndjson"]
 RouteBy = Literal["capability", "examples", "model"]
 Permissions = Literal["ask", "reject", "allow"]
 VerdictGate = Literal["off", "warn", "hold"]
+LiveStage = Literal["never", "ask", "always"]
 LlmStrategy = Literal["failover", "round-robin", "least-loaded"]
 MAX_SECONDS: Final = 30 * 86_400.0
+MAX_VERDICT_S: Final = 3_600
+"""Seconds that each stage of a verdict may take at most."""
+MAX_LIVE_COST: Final = 1_000
+"""US dollars that a verdict may cost at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,5 +240,11 @@ class VerdictConfig(FileValue):
     """``warn`` says so once the new version is live; ``hold`` keeps the old one until all are the same."""
     recent: Annotated[int, Field(ge=0, le=200)] = 0
     """The last runs of each agent that are judged too, beside the kept tests."""
-    timeout: Annotated[float, Field(ge=1, le=3_600)] = 60.0
-    """Seconds for all runs; those that are not judged until then are ``not decided``."""
+    timeout: Annotated[float, Field(ge=1, le=MAX_VERDICT_S)] = 60.0
+    """Seconds for all runs; those that are not judged until then are ``not decided``. For both stages."""
+    live: Annotated[LiveStage, CHOICE] = "never"
+    """Whether models are asked what becomes of runs whose requests differ: ``ask`` waits to be told to."""
+    max_cost: Annotated[float, Field(ge=0, le=MAX_LIVE_COST, examples=[0.5])] = 1.0
+    """US dollars that asking models may cost at one save. What has no known price is not asked."""
+    concurrency: Annotated[int, Field(ge=1, le=16)] = 8
+    """Runs for which models are asked at once."""

@@ -234,6 +234,10 @@ class Fleet:
         """The last verdict on a save; None before the first."""
         return self._reloader.last_verdict
 
+    def ask_models(self) -> VerdictReached:
+        """Begin to ask models for the last verdict, and return it. Raises Fault (CONFIG) if none may be."""
+        return self._reloader.ask_models()
+
     def snapshot(self) -> FleetSnapshot:
         """The fleet as a value. Safe from any thread."""
         ledger = self.ledger

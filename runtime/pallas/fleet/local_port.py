@@ -42,6 +42,7 @@ from pallas.model.ids import mint
 from pallas.model.params import PER_CALL_KEYS
 from pallas.model.questions import Question, QuestionAnswer, QuestionState
 from pallas.model.spend_limits import AccountStatus
+from pallas.model.verdict import live_text
 from pallas.recordings.fork_point import forked_request
 from pallas.recordings.recording_folder import archive_of
 from pallas.runs.lost_calls import unfinished_calls
@@ -121,6 +122,9 @@ class LocalPort(FleetPort):
     async def verdict(self) -> tuple[VerdictReached, ...]:
         last = self._fleet.last_verdict
         return (last,) if last is not None else ()
+
+    async def ask_models(self) -> str:
+        return live_text(self._fleet.ask_models()).removeprefix("; ")
 
     async def run_limits(self, run_id: str) -> tuple[AccountStatus, ...]:
         spending = self._fleet.kernel.spending

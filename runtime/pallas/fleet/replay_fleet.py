@@ -19,12 +19,13 @@ from pallas.config.models import ScriptedConfig
 from pallas.config.network import AGENTS
 from pallas.config.ports import free_port
 from pallas.executors.faults.fault_injection import current_injection
-from pallas.executors.replay.replay import Replay, ReplayPlan
-from pallas.model import AgentState, Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
+from pallas.executors.replay.replay import REFUSED, Admit, Replay, ReplayPlan, missed_call
+from pallas.model import AgentState, Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted, Step
 from pallas.model.dated_template import DatedTemplate
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.host_places import HostPlaces
 from pallas.model.ids import mint_run
+from pallas.prices.price_book import PriceBook
 from pallas.recordings.nested_runs import NestedCall
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference, first_unused
 from pallas.recordings.sent_history import sent_history
@@ -54,6 +55,8 @@ class ReplayOutcome:
 
     ``difference`` is the first one to the recording, ``unused`` the first recorded step that was not needed;
     with ``is_miss`` something was asked that is not in it, or a changed server could not be asked.
+    ``missed`` is the request of a call that is not in it. ``asked`` are the steps for which a model was asked
+    for real, and ``refusal`` is why one was not.
     """
 
     recording: Recording
@@ -62,6 +65,9 @@ class ReplayOutcome:
     is_miss: bool = False
     difference: ReplayDifference | None = None
     unused: ReplayDifference | None = None
+    missed: str = ""
+    asked: tuple[Step, ...] = ()
+    refusal: str = ""
 
     @property
     def is_same(self) -> bool:
@@ -70,7 +76,7 @@ class ReplayOutcome:
 
 
 class ReplayFleet:
-    """A project's fleet in the running event loop, for replays of one recording at a time.
+    """A project's fleet in the running event loop, for replays of one recording or several at a time.
 
     Its ledger is in memory, its port a free one of loopback, and it asks nobody for a token, as `pallas dev`.
     """
@@ -88,6 +94,11 @@ class ReplayFleet:
     def hub(self) -> EventHub:
         """Its events."""
         return self._fleet.hub
+
+    @property
+    def prices(self) -> PriceBook:
+        """What models cost today."""
+        return self._fleet.context.current.prices
 
     @property
     def port(self) -> int:
@@ -117,11 +128,16 @@ class ReplayFleet:
     @classmethod
     @asynccontextmanager
     async def started(
-        cls, project: Project, plan: ReplayPlan, servers: AskedServers | None = None
+        cls,
+        project: Project,
+        plan: ReplayPlan,
+        servers: AskedServers | None = None,
+        admit: Admit | None = None,
     ) -> AsyncIterator[Self]:
         """Start it with the agents of ``project``, and stop it when the block ends. Raises Fault.
 
-        ``servers`` asks those that have changed since the recording, and remembers what they said.
+        ``servers`` asks those that have changed since the recording, and remembers what they said. ``admit``
+        is called before a model is asked for real; it raises Fault to refuse that.
         """
         port, recorded = free_port(), plan.recording
         plan = replace(plan, recording=HostPlaces.of(project.root).all_placed(recorded))
@@ -133,6 +149,7 @@ class ReplayFleet:
             plan, asked={name: each.offer for name, each in asked.items() if each.offer is not None}
         )
         replay = Replay(plan)
+        replay.admit = admit
         fleet = Fleet(
             _replayed(project, plan, port), dev=True, record=False, database=_IN_MEMORY, faults=FaultPlan(())
         )
@@ -170,7 +187,16 @@ class ReplayFleet:
         session.steps.bind(request.run_id, recorded.first.id)
         if faults is not None:
             self.inject(request.trace.trace_id, faults)
-        outcome = await self.ask(request)
+        session.is_over = False
+        try:
+            outcome = await self.ask(request)
+        finally:
+            session.is_over = True
+        steps = (each.step for run in outcome.recording.runs for each in run.steps)
+        asked = tuple(step for step in steps if (step.run_id, step.number) in session.asked)
+        outcome = replace(outcome, asked=asked, missed=missed_call(session.miss))
+        if session.miss is not None and REFUSED in session.miss.data:
+            return replace(outcome, refusal=session.miss.message)
         if unknown := "; ".join(unknown_offers(here, self._asked)):
             return replace(outcome, fault=f"replay: {unknown}", is_miss=True)
         if session.miss is not None:
@@ -280,7 +306,7 @@ def _replayed(project: Project, plan: ReplayPlan, port: int) -> Project:
         agents={name: replace(each, port=0, auth=None) for name, each in project.agents.items()},
         downstreams=downstreams,
         servers=programs,
-        scripted=_scripted(project) if plan.live_models else None,
+        scripted=_scripted(project) if plan.asks_models else None,
         port=port,
         registry_port=port,
         public_url="",

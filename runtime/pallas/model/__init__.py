@@ -144,7 +144,7 @@ from .tool_lock import (
     ToolFinding,
 )
 from .trace import TraceContext
-from .verdict import RunSource, RunVerdict, VerdictReached, VerdictWord
+from .verdict import LiveState, ModelCalls, RunSource, RunVerdict, VerdictReached, VerdictWord
 
 __all__ = [
     "ANONYMOUS",
@@ -194,6 +194,7 @@ __all__ = [
     "Image",
     "Isolation",
     "LifeReport",
+    "LiveState",
     "LockChange",
     "LockChangeKind",
     "LockMode",
@@ -208,6 +209,7 @@ __all__ = [
     "MessageRecord",
     "MessageRoute",
     "MessageStatus",
+    "ModelCalls",
     "ModelCost",
     "ModelRetry",
     "NewThread",

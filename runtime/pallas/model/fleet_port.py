@@ -167,6 +167,13 @@ class FleetPort(ABC):
     async def verdict(self) -> tuple[VerdictReached, ...]:
         """The last verdict on a save; empty before the first."""
 
+    @operation("POST /verdict/live", title="ask models for the verdict", result_key="said")
+    async def ask_models(self) -> str:
+        """Begin to ask models what becomes of the runs whose requests differ; what that takes, in words.
+
+        Returns at once: ``VerdictReached`` reports what they said. Raises Fault (CONFIG) if none is asked.
+        """
+
     @operation("GET /runs/{run_id}/limits", scope=TokenScope.READ, title="read limits", when_stopped=())
     async def run_limits(self, run_id: RunId) -> tuple[AccountStatus, ...]:
         """The limits that hold for a run of this fleet, with what remains; empty if it is over for long."""

@@ -132,14 +132,26 @@ class RecordedSteps:
 
     def answer(self, request: StepRequest) -> StepDetail | Miss:
         """The recorded step that answers this request."""
+        found = self._answering(request)
+        if found is None:
+            return self._miss(request)
+        if isinstance(found, StepDetail):
+            return found
+        return Miss(request, found.detail, found.run.agent)
+
+    def find(self, request: StepRequest) -> StepDetail | None:
+        """The same, without why there is none: the nearest request is not looked for."""
+        found = self._answering(request)
+        return found if isinstance(found, StepDetail) else None
+
+    def _answering(self, request: StepRequest) -> StepDetail | _Recorded | None:
+        """The step that answers; else one with this request whose answer was not recorded."""
         if (given := self._given.get(request.asker)) is not None:
             return given
         found = self._by_digest.get((request.kind, request.digest), [])
         chosen = self._choose(request, found) or self._choose(request, self._alike(request))
-        if chosen is None:
-            return self._miss(request)
-        if not _is_answered(chosen.detail):
-            return Miss(request, chosen.detail, chosen.run.agent)
+        if chosen is None or not _is_answered(chosen.detail):
+            return chosen
         chosen.is_used = True
         self._bound.setdefault(request.run_id, chosen.run.id)
         self._given[request.asker] = chosen.detail

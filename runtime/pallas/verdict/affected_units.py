@@ -1,9 +1,9 @@
 """The parts of a recording that another version of an agent may change: all else is answered from it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from pallas.model import RecordedRun, Recording
+from pallas.model import RecordedRun, Recording, StepDetail
 
 
 def units_of(recording: Recording, affected: Collection[str]) -> list[Recording]:
@@ -34,6 +34,31 @@ def units_of(recording: Recording, affected: Collection[str]) -> list[Recording]
         )
         for root, runs in units.items()
     ]
+
+
+def running_in(recording: Recording, affected: Collection[str]) -> frozenset[str]:
+    """The agents that run again for the answer of the first run: affected ones, and those above them."""
+    by_id = {run.id: run for run in recording.runs}
+    found: set[str] = set()
+    for run in recording.runs:
+        at = run if run.agent in affected else None
+        while at is not None:
+            found.add(at.agent)
+            at = by_id.get(at.parent)
+    return frozenset(found)
+
+
+def steps_in_order(
+    recording: Recording, run: RecordedRun | None = None
+) -> Iterator[tuple[RecordedRun, StepDetail]]:
+    """The steps of a run, by default the first, each before those of the runs that it led to."""
+    run = run or recording.first
+    for step in run.steps:
+        yield run, step
+        for below in recording.led_to(run, step.step.number):
+            yield from steps_in_order(recording, below)
+    for below in recording.led_to(run, 0):
+        yield from steps_in_order(recording, below)
 
 
 def without_answered(recording: Recording, affected: Collection[str]) -> Recording:

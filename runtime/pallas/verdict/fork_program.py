@@ -198,6 +198,7 @@ def _verdicts(asked: dict[str, Any], out: int) -> None:
     from pallas.fleet.reload.verdict_judge import JudgeRequest
     from pallas.telemetry.log import redact_project
     from pallas.verdict.judge import Judge
+    from pallas.verdict.live_judge import LiveJudge
 
     request = TypeAdapter(JudgeRequest).validate_python(asked["request"])
     if asked.get("is_rehearsal"):
@@ -210,7 +211,8 @@ def _verdicts(asked: dict[str, Any], out: int) -> None:
     redact_project(project)
 
     async def judge() -> None:
-        async for verdict in Judge(project, request).verdicts():
+        judge = Judge(project, request) if request.live is None else LiveJudge(project, request)
+        async for verdict in judge.verdicts():
             _write(out, {"number": asked["number"], "verdict": asdict(verdict)})
 
     run(judge())

@@ -1,31 +1,27 @@
 """Judges recorded runs by replaying them with the files as they are. No model and no tool is asked."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final
 
 from pallas.agent_tests.expectations import failures, timeless
 from pallas.agent_tests.recording_groups import RecordingGroup, RecordingGroups
 from pallas.client.own_fleet import needed_by_all
 from pallas.config import Project
 from pallas.executors.replay.replay import ReplayPlan
-from pallas.fleet.reload.server_digest import server_digest
 from pallas.fleet.reload.verdict_judge import JudgeRequest
-from pallas.fleet.replay_fleet import ReplayFleet
-from pallas.model import Fault, Recording, RunVerdict
+from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
+from pallas.model import Fault, ModelCalls, Recording, RunVerdict
 from pallas.model.host_places import HostPlaces
-from pallas.model.redaction import redact_text
-from pallas.safe_text import one_line
+from pallas.recordings.replay_check import ReplayDifference
 
-from .affected_units import units_of, without_answered
+from .affected_units import running_in, steps_in_order, units_of, without_answered
 from .asked_cache import ASKED
 from .judged_runs import JudgedRun, JudgedTurn, judged_runs
-from .undecided import changed_server, lacking, undecidable
-from .verdict_words import SAME, Judgement, judgement_of
-
-_MOST: Final = 300
+from .live_cost import ModelPrices, estimate_of
+from .undecided import changed_server, lacking, not_asked, undecidable
+from .verdict_words import SAME, Judgement, digest_of, failed_request, judgement_of, shown_verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,35 +86,79 @@ class Judge:
             async with ReplayFleet.started(project, plan, ASKED) as fleet:
                 for run, units in runs:
                     began = perf_counter()
-                    found = await self._of_units(fleet, run, units)
-                    yield self._verdict(run, found, perf_counter() - began)
+                    found, estimate = await self._of_units(fleet, run, units)
+                    verdict = self._verdict(run, found, perf_counter() - began)
+                    yield replace(verdict, estimate=estimate)
         except Fault as fault:  # the fleet itself could not be started
             for run, _ in runs:
-                yield self._verdict(run, Judgement("not decided", what=_shown(fault.message)))
+                yield self._verdict(run, Judgement("not decided", what=fault.message))
 
-    async def _of_units(self, fleet: ReplayFleet, run: JudgedRun, units: list[_Unit]) -> Judgement:
-        """The word for a run: that of its first unit that is not the same."""
+    async def _of_units(
+        self, fleet: ReplayFleet, run: JudgedRun, units: list[_Unit]
+    ) -> tuple[Judgement, ModelCalls | None]:
+        """The word for a run: that of its first unit that is not the same. With what asking models would
+        take, if that decides anything.
+        """
         for unit in units:
-            found = await self._of_unit(fleet, unit)
-            if found.word != "same":
-                return found
-        return self._by_expectations(run)
+            found, outcome = await self._of_unit(fleet, unit)
+            if found.word == "same":
+                continue
+            if found.request is None or outcome is None or self._project.verdict.live == "never":
+                return found, None
+            if why := self._not_asked(run):
+                return replace(found, what=f"{found.what} (models are not asked: {why})"), None
+            return found, await self._estimate(fleet, run, unit, found.request, outcome)
+        return self._by_expectations(run), None
 
-    async def _of_unit(self, fleet: ReplayFleet, unit: _Unit) -> Judgement:
+    def _not_asked(self, run: JudgedRun) -> str:
+        recordings = [turn.recording for turn in run.turns]
+        running = frozenset[str]().union(*(running_in(each, self._affected) for each in recordings))
+        return not_asked(recordings, self._project, running)
+
+    async def _estimate(
+        self,
+        fleet: ReplayFleet,
+        run: JudgedRun,
+        unit: _Unit,
+        difference: ReplayDifference,
+        outcome: ReplayOutcome,
+    ) -> ModelCalls:
+        """What the recorded requests to models from the first difference on cost today."""
+        agent, prices = difference.agent, ModelPrices(self._project, fleet.prices)
+        failed = failed_request(outcome.recording, agent)
+        now = {agent: failed.step} if failed is not None else {}
+        since, found = (difference.run, difference.step), list[ModelCalls]()
+        turns = run.turns[run.turns.index(unit.of) :]
+        for turn in turns:
+            running = running_in(turn.recording, self._affected)
+            found.append(await estimate_of(turn.recording, since, running, now, prices))
+            since = (
+                _first_of(turns[len(found)].recording, self._affected) if len(found) < len(turns) else since
+            )
+        return ModelCalls.sum(found) or ModelCalls()
+
+    async def _of_unit(self, fleet: ReplayFleet, unit: _Unit) -> tuple[Judgement, ReplayOutcome | None]:
+        """The word for a unit, and its replay if there was one."""
         for agent in dict.fromkeys(run.agent for run in unit.recording.runs):
             if agent in self._affected and (trouble := fleet.trouble_of(agent)):
-                return Judgement("fails", agent, _shown(trouble))
+                return Judgement("fails", agent, trouble), None
         try:
             outcome = await fleet.replay(unit.recording, unit.of.faults)
         except Fault as fault:
-            return Judgement("fails", unit.recording.first.agent, _shown(fault.message))
+            return Judgement("fails", unit.recording.first.agent, fault.message), None
+        return await self._of_outcome(fleet, unit, outcome), outcome
+
+    async def _of_outcome(self, fleet: ReplayFleet, unit: _Unit, outcome: ReplayOutcome) -> Judgement:
         recorded, replayed = (
             without_answered(each, self._affected) for each in (unit.recording, outcome.recording)
         )
         found = judgement_of(recorded, replace(outcome, recording=replayed), fleet.templates)
         if found == SAME and (
             why := await asyncio.to_thread(
-                changed_server, unit.recording, self._request.servers, self._digest_of
+                changed_server,
+                unit.recording,
+                self._request.servers,
+                lambda server: digest_of(self._project, server),
             )
         ):
             return Judgement("not decided", what=why)
@@ -135,25 +175,11 @@ class Judge:
                 return Judgement("fails", run.agent, f"expected: {unmet[0]}")
         return SAME
 
-    def _digest_of(self, server: str) -> str:
-        """What a server is made of here; empty for one behind a URL, whose program is elsewhere."""
-        downstream = self._project.downstreams.get(server)
-        return "" if downstream is None or downstream.url else server_digest(self._project, server)
-
     def _verdict(self, run: JudgedRun, found: Judgement, seconds: float = 0.0) -> RunVerdict:
-        return RunVerdict(
-            one_line(run.name, 100),
-            run.source,
-            one_line(run.agent, 80),
-            found.word,
-            _shown(found.where),
-            _shown(found.what),
-            _shown(found.before),
-            _shown(found.after),
-            tuple(sorted(run.agents & self._affected)),
-            seconds,
-        )
+        return shown_verdict(run, found, self._affected, seconds)
 
 
-def _shown(text: str) -> str:
-    return one_line(redact_text(text), _MOST)
+def _first_of(recording: Recording, affected: Collection[str]) -> tuple[str, int]:
+    """The first step of an affected agent, as the id of its run and its number."""
+    steps = ((run.id, each.step.number) for run, each in steps_in_order(recording) if run.agent in affected)
+    return next(steps, ("", 0))

@@ -37,6 +37,24 @@ def undecidable(run: JudgedRun, project: Project, affected: Collection[str]) -> 
     return ""
 
 
+def not_asked(recordings: Collection[Recording], project: Project, running: Collection[str]) -> str:
+    """Why no model is asked what becomes of a run, in words; empty if that can be done.
+
+    ``running`` are the agents that would run again.
+    """
+    if any(lacking(each, running) for each in recordings):
+        return "the recording lacks parts of it"
+    for name in sorted(running):
+        config = project.agents.get(name)
+        if config is None:
+            continue
+        if config.kind in (*_ELSEWHERE, "handler"):
+            return f"the {config.kind} {name}, which is above, would run again"
+        if config.isolation == "process":
+            return f"{name} runs in a process of its own"
+    return ""
+
+
 def changed_server(unit: Recording, servers: Mapping[str, str], digest_of: Callable[[str], str]) -> str:
     """Which changed server a unit saw tools of, and why that cannot be decided; empty without one.
 

@@ -1,8 +1,8 @@
 """The word for a replayed run, and the first difference."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jsonschema
@@ -11,14 +11,19 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from pallas.agent_tests.expectations import arguments_of, cost_of
+from pallas.config import Project
+from pallas.fleet.reload.server_digest import server_digest
 from pallas.fleet.replay_fleet import ReplayOutcome
-from pallas.model import RecordedRun, Recording, StepDetail, VerdictWord
+from pallas.model import RecordedRun, Recording, RunVerdict, StepDetail, VerdictWord
 from pallas.model.canonical_form import canonical_value
+from pallas.model.redaction import redact_text
 from pallas.model.steps import OWN_CODE
 from pallas.recordings.first_difference import loaded
 from pallas.recordings.recorded_tools import RecordedTool, tools_in
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference
 from pallas.safe_text import one_line
+
+from .judged_runs import JudgedRun
 
 _MOST: Final = 300
 """Characters of a text."""
@@ -33,6 +38,8 @@ class Judgement:
     what: str = ""
     before: str = ""
     after: str = ""
+    request: ReplayDifference | None = None
+    """Where a request to a model differs first: what follows is not known without asking it."""
 
 
 SAME: Final = Judgement("same")
@@ -50,8 +57,11 @@ def judgement_of(recorded: Recording, outcome: ReplayOutcome, templates: Templat
     if difference.kind in ("tool", "agent"):
         return _at(difference, "other tool calls", difference.what)
     if difference.kind == "model":
-        return _of_request(recorded, replayed, difference)
-    word: VerdictWord = "other words" if _calls_of(recorded) == _calls_of(replayed) else "other tool calls"
+        found = _of_request(recorded, replayed, difference)
+        return replace(found, request=difference) if failed_request(replayed, difference.agent) else found
+    word: VerdictWord = (
+        "other words" if calls_of_all(recorded) == calls_of_all(replayed) else "other tool calls"
+    )
     return _at(difference, word, difference.what)
 
 
@@ -74,20 +84,24 @@ def _of_request(recorded: Recording, replayed: Recording, difference: ReplayDiff
     If a tool that was called in the recording is not offered any more, or does not take the recorded
     arguments, the calls cannot be the same.
     """
-    asked = _failed_request(replayed, difference.agent)
+    failed = failed_request(replayed, difference.agent)
+    asked = loaded(failed.request) if failed is not None else None
     run = next((each for each in recorded.runs if each.id == difference.run), None)
-    if asked is not None and run is not None and (lost := next(_lost_calls(run, difference.step, asked), "")):
+    if (
+        isinstance(asked, dict)
+        and run is not None
+        and (lost := next(_lost_calls(run, difference.step, asked), ""))
+    ):
         return Judgement("other tool calls", difference.place, lost)
-    calls_differ = asked is None and _calls_of(recorded) != _calls_of(replayed)
+    calls_differ = failed is None and calls_of_all(recorded) != calls_of_all(replayed)
     return _at(difference, "other tool calls" if calls_differ else "other words", difference.what)
 
 
-def _failed_request(replayed: Recording, agent: str) -> Any:
-    """The request to a model that was not answered; None without one."""
+def failed_request(replayed: Recording, agent: str) -> StepDetail | None:
+    """The step of an agent's request to a model that was not answered; None without one."""
     steps = (each for run in replayed.runs if run.agent == agent for each in run.steps)
     failed = [each for each in steps if each.step.kind == "model" and each.step.state != "done"]
-    request = loaded(failed[-1].request) if failed else None
-    return request if isinstance(request, dict) else None
+    return failed[-1] if failed else None
 
 
 def _lost_calls(run: RecordedRun, step: int, asked: Any) -> Iterator[str]:
@@ -126,7 +140,7 @@ def _error(tool: RecordedTool, arguments: dict[str, Any]) -> str:
     return one_line(f"{error.json_path}: {error.message}", _MOST) if error is not None else ""
 
 
-def _calls_of(recording: Recording) -> Counter[tuple[str, str, str]]:
+def calls_of_all(recording: Recording) -> Counter[tuple[str, str, str]]:
     """The calls of all runs with their arguments."""
     return Counter(
         (run.agent, each.step.name, repr(canonical_value(loaded(each.request))))
@@ -141,3 +155,21 @@ def _at(difference: ReplayDifference, word: VerdictWord, what: str) -> Judgement
     if field is None:
         return Judgement(word, difference.place, what)
     return Judgement(word, difference.place, f"{what}: {field.path}", field.before, field.after)
+
+
+def shown_verdict(run: JudgedRun, found: Judgement, affected: Collection[str], seconds: float) -> RunVerdict:
+    """The verdict on a run as it is shown."""
+    where, what, before, after = (
+        one_line(redact_text(each), _MOST) for each in (found.where, found.what, found.before, found.after)
+    )
+    agents = tuple(sorted(run.agents.intersection(affected)))
+    name, agent = one_line(run.name, 100), one_line(run.agent, 80)
+    return RunVerdict(
+        name, run.source, agent, found.word, where, what, before, after, agents=agents, seconds=seconds
+    )
+
+
+def digest_of(project: Project, server: str) -> str:
+    """What a server is made of here; empty for one behind a URL, whose program is elsewhere."""
+    downstream = project.downstreams.get(server)
+    return "" if downstream is None or downstream.url else server_digest(project, server)

@@ -52,6 +52,10 @@ _SENTENCE: Final = re.compile(r"(?<=[.;]) ")
 _THE_KEY: Final = "its key in fastagent.secrets.yaml or .env"
 
 
+NO_KEY: Final = "the model's provider has no usable key"
+"""How the Fault for a missing key begins."""
+
+
 class ProviderFault(Fault):
     """A failure of a model provider. ``elsewhere``: another provider may succeed (HC-27)."""
 
@@ -125,7 +129,7 @@ def fault_of(error: BaseException) -> Fault:
             return _provider_fault(status, "" if status in (401, 403) else str(error), error)
         if found := _VARIABLE.search(error.details):
             first = f"{found[1]} is not set; put it into .env"
-        return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
+        return ProviderFault(FaultType.AUTH, f"{NO_KEY}: {first}")
     if isinstance(error, ModelConfigError) and first == _NO_MODEL:
         first = "it has no model; write model: into its card, or default_model: into fastagent.config.yaml"
     elif isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError) and error.details:

@@ -16,7 +16,7 @@ from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas.executors.faults.fault_injection import current_injection
 from pallas.executors.model_client.provider_connections import ClientKey, provider_connections
-from pallas.executors.replay.replay import replays_models
+from pallas.executors.replay.replay import intercepting_replay, miss_fault
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model.fault_rules import BEDROCK
@@ -70,10 +70,15 @@ def install(llm: Any) -> None:
 
 def _recorded(llm: Any, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     async def recorded(*given: Any, **options: Any) -> Any:
-        injection = current_injection()
-        if hasattr(llm, TRANSPORT) and (injection is not None or replays_models()):
+        injection, replay = current_injection(), intercepting_replay()
+        if hasattr(llm, TRANSPORT) and (injection is not None or replay is not None):
             setattr(llm, TRANSPORT, _HTTP)
         provider = str(getattr(llm.provider, "config_name", llm.provider))
+        if provider == BEDROCK and replay is not None:
+            # It has a client of its own, which would ask for real.
+            fault = miss_fault("models of Amazon Bedrock are not asked in a replay", "--models live")
+            replay.note(fault)
+            raise fault
         if injection is not None and provider == BEDROCK:
             injection.tell_uncovered(provider, str(llm.model_name))
         return await metered(llm, provider, given, lambda: call(*given, **options))

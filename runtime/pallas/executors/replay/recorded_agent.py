@@ -1,11 +1,13 @@
 """The executor of an agent whose questions a recording answers: a worker, a remote one, or any other."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
 from pallas.config import AgentConfig, Project
 from pallas.model import Fault, FaultType, Message, RecordedRun, StepDetail, Usage
+from pallas.model.redaction import redact_text
 from pallas.recordings.first_difference import loaded
 from pallas.telemetry.step_record import RunSteps
 from pallas.telemetry.trace_context import current_run
@@ -72,9 +74,14 @@ class RecordedAgent(Executor):
         if found is not None:
             was = f"it is {found.after}, and was {found.before}"
             why = f"a question to {self._name} is not in the recording: {was}"
-        fault = miss_fault(why, "--models live")
+        fault = miss_fault(why, "--models live", call=question_to(self._name, turn.text))
         replay.note(fault)
         raise fault
+
+
+def question_to(agent: str, text: str) -> str:
+    """A question to an agent, as the request of the step of a call."""
+    return json.dumps({"name": agent, "arguments": {"message": redact_text(text)}}, ensure_ascii=False)
 
 
 def _record(details: tuple[StepDetail, ...], steps: RunSteps) -> None:

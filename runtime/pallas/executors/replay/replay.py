@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 
 from pallas.executors.model_client.provider_connections import provider_connections
-from pallas.model import Fault, FaultType, Recording, StepDetail
+from pallas.model import Fault, FaultType, Recording, Step, StepDetail
 from pallas.model.dated_template import DatedTemplate
 from pallas.model.server_offer import ServerOffer
 from pallas.recordings.event_stream import events_of
@@ -23,19 +23,27 @@ from pallas.telemetry.step_record import current_step, enclosing_step
 from pallas.telemetry.trace_context import current_run
 from pallas.tools_lock.surface import Surface
 
-MAX_SESSIONS: Final = 16
+MAX_SESSIONS: Final = 32
 """Replays that are known at the same time."""
 MISS: Final = "replayMiss"
 """The key in the data of a Fault for a request that was not recorded."""
 _STREAMS: Final = ("streamGenerateContent", "alt=sse")
+REFUSED: Final = "replayRefused"
+"""The key in the data of a Fault for a model that may not be asked."""
+_CALL: Final = "replayCall"
 _JSON, _EVENTS = "application/json", "text/event-stream"
+
+
+type Admit = Callable[[StepRequest, Step], Awaitable[None]]
+"""Called before a model is asked for real what is not in the recording; raises Fault to refuse that."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
     """What is answered from a recording, or from the runs of several in one.
 
-    With ``live_models`` models, workers and remote agents are asked for real, with ``live_tools`` all MCP
+    With ``goes_on`` a request to a model that is not in the recording is made for real. With ``live_models``
+    models, workers and remote agents are asked for real, with ``live_tools`` all MCP
     servers and the agents' own functions, else those in ``live_servers``; functions are ``local`` there.
     ``agents_at`` are the servers that are agents of the replay's own fleet, with their URLs there.
     ``offered`` is what servers list by ``tools.lock``; ``asked`` is what changed servers said that they offer
@@ -45,6 +53,7 @@ class ReplayPlan:
 
     recording: Recording = field(repr=False)
     live_models: bool = False
+    goes_on: bool = False
     live_tools: bool = False
     live_servers: frozenset[str] = frozenset()
     agents_at: Mapping[str, str] = field(default_factory=dict)
@@ -52,6 +61,11 @@ class ReplayPlan:
     asked: Mapping[str, ServerOffer] = field(default_factory=dict, repr=False)
     answered: frozenset[str] = frozenset()
     is_timed: bool = False
+
+    @property
+    def asks_models(self) -> bool:
+        """Whether a model may be asked for real."""
+        return self.live_models or self.goes_on
 
     def is_live(self, server: str) -> bool:
         """Whether this MCP server is connected for real."""
@@ -76,11 +90,14 @@ class ReplaySession:
     """One replay of the recorded run: a run with those that it leads to, which have a trace in common.
 
     ``miss`` is the Fault of the first request that was not recorded. After it no request to a model is
-    answered: the run would go on with the error of a tool.
+    answered: the run would go on with the error of a tool. ``asked`` are the steps for which a model was
+    asked for real, each as the id of its run and its number.
     """
 
     steps: RecordedSteps
     miss: Fault | None = None
+    asked: set[tuple[str, int]] = field(default_factory=set)
+    is_over: bool = True
 
 
 class Replay:
@@ -93,6 +110,8 @@ class Replay:
         """The templates of instructions that name the date, by agent."""
         self.call_of: Callable[[str], NestedCall | None] = lambda run_id: None
         """The call that led to a run in flight; set by the fleet that has the runs."""
+        self.admit: Admit | None = None
+        """With a plan that goes on."""
         self._sessions: OrderedDict[str, ReplaySession] = OrderedDict()
 
     def know(self, agent: str, dated: Iterable[str]) -> None:
@@ -109,8 +128,11 @@ class Replay:
     def begin(self, trace_id: str, recording: Recording) -> ReplaySession:
         """Begin a replay with that trace, which ``recording`` answers: one of those of the plan."""
         begun = self._sessions[trace_id] = ReplaySession(RecordedSteps(recording))
-        if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+        while len(self._sessions) > MAX_SESSIONS:
+            over = (key for key, each in self._sessions.items() if each.is_over and each is not begun)
+            if (key := next(over, None)) is None:
+                break
+            del self._sessions[key]
         return begun
 
     def recorded_run(self, run_id: str) -> str:
@@ -167,7 +189,8 @@ class Replay:
             (run.run_id, step.number),
             self.templates.get(run.agent, ()),
         )
-        return _response(self._found(asked), request, is_timed=self.plan.is_timed)
+        found = await self._to_ask(asked, value) if self.plan.goes_on else self._found(asked)
+        return _response(found, request, is_timed=self.plan.is_timed) if found is not None else None
 
     async def answer_call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The recorded result of a call of a server's tool: as its step has it.
@@ -196,6 +219,21 @@ class Replay:
         result = loaded(found.response)
         return result if isinstance(result, dict) else {"content": []}
 
+    async def _to_ask(self, request: StepRequest, step: Step) -> StepDetail | None:
+        """The recorded answer to a request to a model; None if the model is to be asked. Raises Fault."""
+        self.recorded_run(request.run_id)
+        session = self.session()
+        if (found := session.steps.find(request)) is not None:
+            return found
+        if self.admit is not None:
+            try:
+                await self.admit(request, step)
+            except Fault as fault:
+                session.miss = session.miss or fault
+                raise
+        session.asked.add((request.run_id, step.number))
+        return None
+
     def _found(self, request: StepRequest) -> StepDetail:
         self.recorded_run(request.run_id)
         found = self.session().steps.answer(request)
@@ -203,15 +241,23 @@ class Replay:
             return found
         server = request.name.partition("__")[0]
         side = f"--tools {server}=live" if request.kind == "tool" else "--models live"
-        fault = miss_fault(str(found), side)
+        fault = miss_fault(str(found), side, call=request.text if request.kind == "tool" else "")
         self.note(fault)
         raise fault
 
 
-def miss_fault(why: str, side: str) -> Fault:
-    """The Fault for a request that was not recorded; ``side`` is the option with which the replay goes on."""
+def miss_fault(why: str, side: str, *, call: str = "") -> Fault:
+    """The Fault for a request that was not recorded; ``side`` is the option with which the replay goes on.
+
+    ``call`` is the request of the step of a call.
+    """
     text = f"replay: {why}; use {side}, or record the run again"
-    return Fault(FaultType.CONFIG, text, data={MISS: True})
+    return Fault(FaultType.CONFIG, text, data={MISS: True, **({_CALL: call} if call else {})})
+
+
+def missed_call(fault: Fault | None) -> str:
+    """The request of the call that a replay lacked, as its step has it; empty for another fault."""
+    return str(fault.data.get(_CALL, "")) if fault is not None else ""
 
 
 def current_replay() -> Replay | None:
@@ -222,7 +268,13 @@ def current_replay() -> Replay | None:
 def replays_models() -> bool:
     """Whether models of the running event loop are answered from a recording."""
     replay = current_replay()
-    return replay is not None and not replay.plan.live_models
+    return replay is not None and not replay.plan.asks_models
+
+
+def intercepting_replay() -> Replay | None:
+    """The replay of the running event loop that sees each request to a model before it is sent."""
+    replay = current_replay()
+    return replay if replay is not None and not replay.plan.live_models else None
 
 
 def is_answered(agent: str) -> bool:

@@ -69,7 +69,9 @@ class Reloader:
     ) -> None:
         self._applier = Applier(context)
         self._fleet = context.fleet
-        self._gate = VerdictGate(self._applier, context.fleet, context.recent, self._is_outdated)
+        self._gate = VerdictGate(
+            self._applier, context.fleet, context.recent, self._is_outdated, self._plan_again
+        )
         self._now = context.now
         self._programs = context.programs
         self._take = take
@@ -202,6 +204,10 @@ class Reloader:
     def last_verdict(self) -> VerdictReached | None:
         """The last verdict that was reached on a save."""
         return self._gate.verdicts.last
+
+    def ask_models(self) -> VerdictReached:
+        """Begin to ask models for the last verdict, and return it. Raises Fault (CONFIG) if none may be."""
+        return self._gate.ask_models()
 
     async def end_verdicts(self) -> None:
         """End the verdict that is under way, and what judges."""
@@ -461,11 +467,15 @@ class Reloader:
     def _publish(self, event: Reloaded) -> None:
         self._fleet.hub.publish(event)
 
+    def _plan_again(self) -> None:
+        """Find out what is due, and apply that."""
+        self._unknown = True
+        self._wake.set()
+
     def _note(self, event: Event) -> None:
         """Log a line for each attempt."""
         if self._gate.hear(event) and self._gate.held:  # others may have waited for it
-            self._unknown = True
-            self._wake.set()
+            self._plan_again()
         if isinstance(event, VerdictReached):
             level = logging.INFO if event.is_same else logging.WARNING
             log.log(level, "%s", verdict_line(event))

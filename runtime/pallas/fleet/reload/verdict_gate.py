@@ -8,7 +8,16 @@ from time import monotonic
 from typing import Final
 
 from pallas.config import Project
-from pallas.model import AgentChanged, AgentState, Event, HoldingTest, Reloaded, VerdictReached
+from pallas.model import (
+    AgentChanged,
+    AgentState,
+    Event,
+    Fault,
+    FaultType,
+    HoldingTest,
+    Reloaded,
+    VerdictReached,
+)
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -18,7 +27,7 @@ from .applier import Applier
 from .failure_report import details_of
 from .recent_runs import RecentRuns
 from .save_effects import SaveEffects
-from .verdicts import LeadingRuns, Save, Verdicts
+from .verdicts import Judged, LeadingRuns, Save, Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +64,8 @@ class HoldReason:
 class VerdictGate:
     """Applies plans, and has recorded runs judged: after them, or before, with new versions held back.
 
-    ``is_outdated`` tells whether files changed since the plan was made. Belongs to the fleet's event loop;
+    ``is_outdated`` tells whether files changed since the plan was made; ``again`` has another plan made.
+    Belongs to the fleet's event loop;
     ``testing`` and ``held`` may be read from any thread.
     """
 
@@ -65,11 +75,13 @@ class VerdictGate:
         fleet: FleetContext,
         recent: RecentRuns,
         is_outdated: Callable[[], Awaitable[bool]],
+        again: Callable[[], None],
     ) -> None:
         self._applier = applier
         self._fleet = fleet
         self.verdicts = Verdicts(fleet, recent)
         self._is_outdated = is_outdated
+        self._again = again
         self._news = asyncio.Event()
         self.testing: tuple[str, ...] = ()
         """The agents whose next version waits for a verdict."""
@@ -173,10 +185,47 @@ class VerdictGate:
         try:
             leading = await self.verdicts.leading_to(save.project, save.affected)
             if leading.agents:
-                await self.verdicts.reach(save, leading, is_held=False)
+                await self._reach(save, leading, is_held=False)
         except Exception as error:
             self.verdicts.refuse(save, error, is_held=False)
         self._unjudged = None
+
+    async def _reach(self, save: Save, leading: LeadingRuns, *, is_held: bool) -> VerdictReached:
+        """Reach the verdict, with models if the project always wants that."""
+        verdict = await self.verdicts.reach(save, leading, is_held=is_held)
+        judged = self.verdicts.judged
+        return await self.verdicts.ask(judged) if verdict.live == "asking" and judged else verdict
+
+    def ask_models(self) -> VerdictReached:
+        """Begin to ask models for the last verdict, and return it. Raises Fault (CONFIG) if none may be."""
+        last, judged = self.verdicts.last, self.verdicts.judged
+        if self.testing or (self._warning is not None and not self._warning.done()):
+            asking = last is not None and last.live == "asking"
+            raise _not_asked("that is under way" if asking else "a save is being judged; try again")
+        if self._fleet.project.verdict.live == "never":
+            where = self._fleet.project.agents_file.name
+            raise _not_asked(f"write `live: ask` under verdict: in {where}, and save a file again")
+        if judged is None:
+            raise _not_asked(
+                "there is no verdict yet; save a file"
+                if last is None
+                else "they were asked already; save a file"
+                if last.live == "asked"
+                else "no run of the last verdict has a request to a model that differs"
+            )
+        self._unjudged = judged.save if not judged.verdict.is_held else None
+        self._warning = self._fleet.tasks.start(self._ask_beside(judged))
+        return replace(judged.verdict, live="asking")
+
+    async def _ask_beside(self, judged: Judged) -> None:
+        """Ask models, and let versions through that only waited for what they say; never raises."""
+        verdict = await self.verdicts.ask(judged)
+        self._unjudged = None
+        waiting = {name for name, each in self._held.items() if each.tests}
+        passing = waiting.intersection(verdict.agents) - _reasons(verdict, waiting).keys()
+        if judged.verdict.is_held and passing:
+            self._let_through |= passing
+            self._again()
 
     async def _give_up(self) -> None:
         if (task := self._warning) is not None and not task.done():
@@ -197,7 +246,7 @@ class VerdictGate:
             return await self._apply(plan, save, guarded, reasons=dict.fromkeys(guarded, reason))
         concerned = leading.agents & guarded
         if not concerned:
-            if leading.agents:
+            if leading.agents - self._let_through_of(plan, saved):
                 self._warn(save)  # of what is applied at once, or repairs an agent
             return await self._applier.apply(plan, new, began)
         waiting = frozenset(_held_back(dict.fromkeys(concerned, HoldReason()), plan, guarded))
@@ -206,8 +255,12 @@ class VerdictGate:
     def _guarded(self, plan: ReloadPlan, saved: Collection[str]) -> frozenset[str]:
         """Whose version is to be kept until the tests pass: not of those that have none that answers."""
         answer = {each.name for each in self._fleet.agents.all if each.executor is not None}
-        let = {name for name in self._let_through if not set(plan.reload.get(name, ())).intersection(saved)}
-        return frozenset(plan.reload.keys() & answer - let)
+        return frozenset(plan.reload.keys() & answer - self._let_through_of(plan, saved))
+
+    def _let_through_of(self, plan: ReloadPlan, saved: Collection[str]) -> frozenset[str]:
+        """Whose version is let through: those of which no file was saved since."""
+        let = self._let_through
+        return frozenset(name for name in let if not set(plan.reload.get(name, ())).intersection(saved))
 
     async def _apply(
         self,
@@ -247,7 +300,7 @@ class VerdictGate:
         """Reach the verdict and return what is held back; None where the files changed meanwhile."""
         self.testing = tuple(sorted(waiting))
         self._news.clear()
-        running = asyncio.ensure_future(self.verdicts.reach(save, leading, is_held=True))
+        running = asyncio.ensure_future(self._reach(save, leading, is_held=True))
         try:
             while not running.done():
                 news = asyncio.ensure_future(self._news.wait())
@@ -298,7 +351,7 @@ def _reasons(verdict: VerdictReached, waiting: Collection[str]) -> dict[str, Hol
     found: dict[str, HoldReason] = {}
     for agent in waiting:
         runs = [
-            each for each in verdict.runs if each.word != "same" and (not each.agents or agent in each.agents)
+            each for each in verdict.runs if not each.is_fine and (not each.agents or agent in each.agents)
         ]
         if runs:
             tests = [
@@ -308,6 +361,10 @@ def _reasons(verdict: VerdictReached, waiting: Collection[str]) -> dict[str, Hol
             of = sum(agent in each.agents for each in verdict.runs)
             found[agent] = HoldReason(tuple(tests), max(of, len(tests)), story=story)
     return found
+
+
+def _not_asked(why: str) -> Fault:
+    return Fault(FaultType.CONFIG, f"models are not asked: {why}")
 
 
 def _shown(test: HoldingTest) -> HoldingTest:

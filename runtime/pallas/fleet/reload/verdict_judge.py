@@ -29,11 +29,23 @@ class LeadingRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRequest:
+    """Models are asked what becomes of the runs. Costs are in nano-US-dollars.
+
+    ``estimates`` are what the runs would cost, by name, as far as that is known.
+    """
+
+    max_cost: int
+    concurrency: int
+    estimates: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
     """What is judged: the named tests and the runs, as far as they have one of the agents ``affected``.
 
     ``servers`` changed in a way that only they could tell, each with what changed. ``environment`` replaces
-    that of the process that judges.
+    that of the process that judges. With ``live`` models are asked; without it none is.
     """
 
     root: Path
@@ -41,6 +53,7 @@ class JudgeRequest:
     tests: tuple[str, ...] = ()
     runs: tuple[RecentRun, ...] = ()
     servers: Mapping[str, str] = field(default_factory=dict)
+    live: LiveRequest | None = None
     environment: Mapping[str, str] | None = field(default=None, repr=False)
 
 

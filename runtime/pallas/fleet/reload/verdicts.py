@@ -2,23 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from time import monotonic
 from typing import Final
 
 from pallas.config import ConfigError, Project
-from pallas.config.kinds import VerdictGate
-from pallas.model import Fault, RunVerdict, VerdictReached
+from pallas.config.kinds import VerdictConfig, VerdictGate
+from pallas.model import Fault, LiveState, ModelCalls, RunVerdict, VerdictReached
+from pallas.model.money import USD
 from pallas.model.redaction import redact_text
-from pallas.model.verdict import counts_of, sorted_runs
+from pallas.model.verdict import counts_after, counts_of, sorted_runs
 from pallas.safe_text import one_line
 
 from ..context import FleetContext
 from .recent_runs import RecentRuns
 from .save_effects import SaveEffects
-from .verdict_judge import JudgeRequest, LeadingRun, RecentRun
+from .verdict_judge import JudgeRequest, LeadingRun, LiveRequest, RecentRun
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,15 @@ class Save:
     affected: frozenset[str]
     effects: SaveEffects
     began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict for which models may be asked, with its save and the files of its runs."""
+
+    save: Save
+    files: tuple[RecentRun, ...]
+    verdict: VerdictReached
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,8 @@ class Verdicts:
         self._recent = recent
         self.last: VerdictReached | None = None
         """The last one that was reached."""
+        self.judged: Judged | None = None
+        """The last one, if models may be asked for it and were not."""
 
     async def warm(self) -> None:
         """Have the judge ready before the first save. Never raises."""
@@ -109,7 +122,38 @@ class Verdicts:
                     each.name, each.source, each.agent, "not decided", what=late, agents=agents
                 )
                 runs.setdefault(each.name, undecided)
-        return self._publish(save, list(runs.values()), first, problem, is_held=is_held)
+        reached = self._publish(save, list(runs.values()), first, problem, is_held=is_held)
+        self.judged = Judged(save, leading.files, reached) if reached.live != "none" else None
+        return reached
+
+    async def ask(self, judged: Judged) -> VerdictReached:
+        """Ask models what becomes of the runs whose requests differ, and publish what they say."""
+        timeout, before = self._fleet.project.verdict.timeout, judged.verdict
+        wanted = {each.name: each for each in before.runs if each.estimate is not None}
+        runs, began = {each.name: each for each in before.runs}, monotonic()
+        why = f"models did not answer within {timeout:g} s"
+        self.last, self.judged = replace(before, live="asking"), None
+        left = dict(wanted)
+        try:
+            async with asyncio.timeout(timeout):
+                async with aclosing(self._asked_live(judged, wanted)) as verdicts:
+                    async for each in verdicts:
+                        runs[each.name] = after_asking(left.pop(each.name), each)
+        except TimeoutError:
+            pass
+        except Exception as error:
+            why = problem_of(error)
+        runs |= {name: after_asking(each, undecided(each, why)) for name, each in left.items()}
+        event = self.last = replace(
+            before,
+            runs=sorted_runs(runs.values()),
+            counts=counts_after(before, runs.values()),
+            seconds=before.seconds + monotonic() - began,
+            live="asked",
+            asked=ModelCalls.sum(each.asked for each in runs.values()) or ModelCalls(),
+        )
+        self._fleet.hub.publish(event)
+        return event
 
     def refuse(self, save: Save, error: BaseException, *, is_held: bool) -> VerdictReached:
         """Publish that nothing can be judged."""
@@ -132,9 +176,32 @@ class Verdicts:
         )
         return self._judge.verdicts(request)
 
+    def _asked_live(self, judged: Judged, wanted: Mapping[str, RunVerdict]) -> AsyncGenerator[RunVerdict]:
+        assert self._judge is not None
+        save = judged.save
+        request = JudgeRequest(
+            root=save.project.root,
+            affected=save.affected,
+            tests=tuple(name for name, each in wanted.items() if each.source == "test"),
+            runs=tuple(each for each in judged.files if each.id in wanted),
+            servers=save.effects.servers,
+            live=live_request(self._fleet.project.verdict, wanted.values()),
+        )
+        return self._judge.verdicts(request)
+
+    def _live_of(self, save: Save, estimate: ModelCalls | None) -> LiveState:
+        """Whether models are asked. Where each of several worker processes judges alone, none does."""
+        if estimate is None or save.project.verdict.live == "never":
+            return "none"
+        if self._fleet.options.worker is not None and self.gate_of(save.project) == "hold":
+            return "none"
+        return "asking" if save.project.verdict.live == "always" else "can ask"
+
     def _publish(
         self, save: Save, runs: Sequence[RunVerdict], first: float, problem: str, *, is_held: bool
     ) -> VerdictReached:
+        self.judged = None
+        estimate = ModelCalls.sum(each.estimate for each in runs)
         event = self.last = VerdictReached(
             agents=tuple(sorted(save.affected)),
             files=save.effects.files,
@@ -144,9 +211,28 @@ class Verdicts:
             seconds=monotonic() - save.began,
             first_seconds=first,
             problem=problem,
+            live=self._live_of(save, estimate),
+            estimate=estimate,
         )
         self._fleet.hub.publish(event)
         return event
+
+
+def live_request(settings: VerdictConfig, runs: Iterable[RunVerdict]) -> LiveRequest:
+    """What asking models for these runs may cost, by the settings of a project."""
+    costs = {each.name: each.estimate.cost or 0 for each in runs if each.estimate is not None}
+    most = int(Decimal(str(settings.max_cost)) * USD)
+    return LiveRequest(max_cost=most, concurrency=settings.concurrency, estimates=costs)
+
+
+def undecided(run: RunVerdict, why: str) -> RunVerdict:
+    """The verdict on a run of which models said nothing."""
+    return replace(run, word="not decided", where="", what=why, before="", after="")
+
+
+def after_asking(before: RunVerdict, after: RunVerdict) -> RunVerdict:
+    """The verdict on a run after models were asked, with the request that differs."""
+    return replace(after, request=before.why, estimate=before.estimate)
 
 
 def problem_of(error: BaseException) -> str:

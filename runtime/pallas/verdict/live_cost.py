@@ -1,0 +1,148 @@
+"""What asking models costs: before they are asked, and how it is kept below a limit."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from itertools import dropwhile
+from typing import Final
+from urllib.parse import urlsplit
+
+from pallas.config import Project
+from pallas.executors.replay.replay import REFUSED
+from pallas.model import (
+    Cost,
+    Event,
+    Fault,
+    FaultType,
+    ModelCalls,
+    Recording,
+    Step,
+    StepChanged,
+    StepDetail,
+    StepUsage,
+)
+from pallas.model.money import usd_text
+from pallas.prices.price_book import PriceBook
+from pallas.recordings.recorded_steps import StepRequest
+
+from .affected_units import steps_in_order
+
+_CHARACTERS: Final = 4
+"""Characters of a token, where no provider counted."""
+_ANSWER: Final = 1_000
+"""Tokens of an answer of which nothing is known."""
+_FREE: Final = Cost(0)
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class ModelPrices:
+    """What requests to models of a project cost today. The offline model of the project costs nothing."""
+
+    def __init__(self, project: Project, book: PriceBook) -> None:
+        self._offline = project.scripted.port if project.scripted is not None else 0
+        self._book = book
+
+    async def of(self, step: Step, usage: StepUsage) -> int | None:
+        """The price of a request as that of this step, in nano-US-dollars; None if it is not known."""
+        await self._book.ready(step.provider, step.name, step.url)
+        found = self._book.price(step.provider, step.name, usage, url=step.url)
+        return 0 if found is None and self._is_offline(step.url) else found
+
+    def paid(self, steps: Collection[Step]) -> ModelCalls:
+        """What these requests to models have cost."""
+        cost = Cost.sum(_FREE if each.cost is None and self._is_offline(each.url) else each for each in steps)
+        return ModelCalls(len(steps), cost.cost, cost.unpriced)
+
+    def _is_offline(self, url: str) -> bool:
+        try:
+            parts = urlsplit(url)
+            return bool(self._offline) and parts.hostname in _LOOPBACK and parts.port == self._offline
+        except ValueError:
+            return False
+
+
+async def estimate_of(
+    recording: Recording,
+    since: tuple[str, int],
+    running: Collection[str],
+    now: Mapping[str, Step],
+    prices: ModelPrices,
+) -> ModelCalls:
+    """What the recorded requests of ``running`` agents to models would cost from a step on.
+
+    ``since`` is the id of its run and its number. ``now`` are requests that agents make with the files as
+    they are: those say which model they ask.
+    """
+    steps = dropwhile(lambda each: (each[0].id, each[1].step.number) != since, steps_in_order(recording))
+    found: list[ModelCalls] = []
+    for run, each in steps:
+        if each.step.kind == "model" and run.agent in running:
+            price = await prices.of(now.get(run.agent, each.step), _usage(each))
+            found.append(ModelCalls(1, price, int(price is None)))
+    return ModelCalls.sum(found) or ModelCalls()
+
+
+class LiveBudget:
+    """Lets models be asked as long as that costs no more than ``most``, in nano-US-dollars.
+
+    A request whose price is not known is refused. Belongs to one event loop.
+    """
+
+    def __init__(self, prices: ModelPrices, most: int, recordings: Iterable[Recording]) -> None:
+        self._prices = prices
+        self._most = most
+        self._spent = 0
+        self._reserved: dict[tuple[str, int], int] = {}
+        self._settled: set[tuple[str, int]] = set()
+        self._answers: dict[str, int] = {}
+        for run in (run for each in recordings for run in each.runs):
+            counts = (each.step.usage.output or 0 for each in run.steps if each.step.kind == "model")
+            self._answers[run.agent] = max((self._answers.get(run.agent, 0), *counts))
+        self._turn = asyncio.Lock()
+
+    def why_not(self, estimate: int) -> str:
+        """Why no run is begun that costs as much; empty if it is."""
+        left = max(0, self._most - self._spent - sum(self._reserved.values()))
+        if estimate <= left:
+            return ""
+        costs = f"it would cost about {usd_text(estimate)}"
+        return f"{costs}, and {usd_text(left)} of max_cost {usd_text(self._most)} is left"
+
+    async def admit(self, request: StepRequest, step: Step) -> None:
+        """Let a request to a model be made. Raises Fault (CONFIG) with a reason for one that may not."""
+        key = request.run_id, step.number
+        if key in self._reserved or key in self._settled:
+            return  # it is made once more, since it failed
+        tokens = len(request.text) // _CHARACTERS + 1
+        usage = StepUsage(tokens, self._answers.get(request.agent) or _ANSWER)
+        async with self._turn:
+            price = await self._prices.of(step, usage)
+            if price is None:
+                raise _refused(
+                    f"the price of {step.provider}.{step.name} is not known, so max_cost cannot be kept; "
+                    "name it under prices: in agents.yaml"
+                )
+            if why := self.why_not(price):
+                raise _refused(f"a request of {request.agent} to {step.name} was not made: {why}")
+            self._reserved[key] = price
+
+    def hear(self, event: Event) -> None:
+        """Take in what a request has cost."""
+        if not isinstance(event, StepChanged) or event.step.state == "begun":
+            return
+        key = event.step.run_id, event.step.number
+        if (reserved := self._reserved.pop(key, None)) is not None:
+            cost = Cost.of(event.step)
+            self._spent += reserved if cost.unpriced and cost.cost is None and reserved else cost.cost or 0
+            self._settled.add(key)
+
+
+def _refused(why: str) -> Fault:
+    return Fault(FaultType.CONFIG, why, data={REFUSED: True})
+
+
+def _usage(detail: StepDetail) -> StepUsage:
+    """What a recorded request took; by its length where it was not counted."""
+    usage = detail.step.usage
+    if usage.input is not None and usage.output is not None:
+        return usage
+    return StepUsage(len(detail.request) // _CHARACTERS + 1, len(detail.response) // _CHARACTERS + 1)
