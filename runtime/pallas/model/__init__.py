@@ -144,7 +144,7 @@ from .tool_lock import (
     ToolFinding,
 )
 from .trace import TraceContext
-from .verdict import RunSource, RunVerdict, VerdictReached, VerdictWord
+from .verdict import RunSource, RunVerdict, VerdictBegun, VerdictProgress, VerdictReached, VerdictWord
 
 __all__ = [
     "ANONYMOUS",
@@ -294,6 +294,8 @@ __all__ = [
     "TraceContext",
     "Usage",
     "Verb",
+    "VerdictBegun",
+    "VerdictProgress",
     "VerdictReached",
     "VerdictWord",
     "WatchMode",

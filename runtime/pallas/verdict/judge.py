@@ -15,8 +15,8 @@ from pallas.fleet.reload.server_digest import server_digest
 from pallas.fleet.reload.verdict_judge import JudgeRequest
 from pallas.fleet.replay_fleet import ReplayFleet
 from pallas.model import Fault, Recording, RunVerdict
-from pallas.model.redaction import redact_text
-from pallas.safe_text import one_line
+from pallas.model.redaction import redact_head, redact_text
+from pallas.safe_text import one_line, sanitize
 
 from .affected_units import units_of, without_answered
 from .asked_cache import ASKED
@@ -25,6 +25,10 @@ from .undecided import changed_server, lacking, undecidable
 from .verdict_words import SAME, Judgement, judgement_of
 
 _MOST: Final = 300
+_MAX_TEXT: Final = 4_000
+"""Characters of a value that differs."""
+_MAX_READ: Final = 100_000
+"""Characters of it in which the difference is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ class Judge:
             _shown(found.after),
             tuple(sorted(run.agents & self._affected)),
             seconds,
+            *(found.field.texts(_MAX_TEXT, _masked) if found.field is not None else ()),
         )
 
 
@@ -150,6 +155,10 @@ def _by_expectations(run: JudgedRun) -> Judgement:
         if each.turn is not None and (unmet := failures(each.recording, timeless(each.turn.expect))):
             return Judgement("fails", run.agent, f"expected: {unmet[0]}")
     return SAME
+
+
+def _masked(text: str) -> str:
+    return sanitize(redact_head(text, _MAX_READ))
 
 
 def _shown(text: str) -> str:

@@ -15,7 +15,7 @@ from pallas.fleet.replay_fleet import ReplayOutcome
 from pallas.model import RecordedRun, Recording, StepDetail, VerdictWord
 from pallas.model.canonical_form import canonical_value
 from pallas.model.steps import OWN_CODE
-from pallas.recordings.first_difference import loaded
+from pallas.recordings.first_difference import FieldDifference, loaded
 from pallas.recordings.recorded_tools import RecordedTool, tools_in
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference
 from pallas.safe_text import one_line
@@ -33,6 +33,7 @@ class Judgement:
     what: str = ""
     before: str = ""
     after: str = ""
+    field: FieldDifference | None = None
 
 
 SAME: Final = Judgement("same")
@@ -140,4 +141,4 @@ def _at(difference: ReplayDifference, word: VerdictWord, what: str) -> Judgement
     field = difference.field
     if field is None:
         return Judgement(word, difference.place, what)
-    return Judgement(word, difference.place, f"{what}: {field.path}", field.before, field.after)
+    return Judgement(word, difference.place, f"{what}: {field.path}", field.before, field.after, field)

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
 from pallas.config import ConfigError, Project
 from pallas.config.kinds import VerdictGate
-from pallas.model import Fault, RunVerdict, VerdictReached
+from pallas.model import Fault, RunVerdict, VerdictBegun, VerdictProgress, VerdictReached
 from pallas.model.redaction import redact_text
 from pallas.model.verdict import counts_of, sorted_runs
 from pallas.safe_text import one_line
@@ -60,6 +60,8 @@ class Verdicts:
         self._recent = recent
         self.last: VerdictReached | None = None
         """The last one that was reached."""
+        self.progress: VerdictProgress | None = None
+        """How far the one is that is under way. May be read from any thread."""
 
     async def warm(self) -> None:
         """Have the judge ready before the first save. Never raises."""
@@ -91,16 +93,22 @@ class Verdicts:
     async def reach(self, save: Save, leading: LeadingRuns, *, is_held: bool) -> VerdictReached:
         """Judge all of them, within the time that the project gives, and publish the verdict."""
         runs, first, problem = dict[str, RunVerdict](), 0.0, ""
+        mine = self._begin(save, leading, is_held=is_held)
         try:
             async with asyncio.timeout(save.project.verdict.timeout):
                 async with aclosing(self._asked(save, leading)) as verdicts:
                     async for verdict in verdicts:
                         first = first or monotonic() - save.began
                         runs[verdict.name] = verdict
+                        differing = mine.differing + (verdict.word != "same")
+                        mine = self.progress = replace(mine, judged=len(runs), differing=differing)
         except TimeoutError:
             pass
         except Exception as error:
             problem = problem_of(error)
+        finally:
+            if self.progress is mine:  # else another one has begun
+                self.progress = None
         if not problem:
             late = f"it was not judged within {save.project.verdict.timeout:g} s"
             for each in leading.all:
@@ -110,6 +118,15 @@ class Verdicts:
                 )
                 runs.setdefault(each.name, undecided)
         return self._publish(save, list(runs.values()), first, problem, is_held=is_held)
+
+    def _begin(self, save: Save, leading: LeadingRuns, *, is_held: bool) -> VerdictProgress:
+        """Say that a verdict is under way."""
+        agents, runs = tuple(sorted(save.affected)), len(leading.all)
+        found = self.progress = VerdictProgress(agents, runs, is_held)
+        self._fleet.hub.publish(
+            VerdictBegun(agents=agents, files=save.effects.files, is_held=is_held, runs=runs)
+        )
+        return found
 
     def refuse(self, save: Save, error: BaseException, *, is_held: bool) -> VerdictReached:
         """Publish that nothing can be judged."""
