@@ -59,7 +59,9 @@ class VerdictBook:
     def is_due(self, frame: FleetFrame) -> bool:
         """Whether the last verdict is to be read: one that attached, or lost events, may not have it."""
         attachment = frame.attachment
-        if attachment is None or attachment.lost_at or frame.snapshot.stale:
+        if attachment is None:
+            return bool(frame.dropped)
+        if attachment.lost_at or frame.snapshot.stale:
             return False
         if attachment.since == self._read_since and not frame.dropped:
             return False

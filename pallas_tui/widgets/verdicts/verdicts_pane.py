@@ -1,7 +1,7 @@
 """The verdicts of this session: the saves, and the runs of the selected one."""
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -11,7 +11,7 @@ from textual.message import Message
 from pallas.model import RunVerdict, VerdictReached
 from pallas.safe_text import one_line
 
-from ...actions import bindings
+from ...actions import binding, bindings, keys_of
 from ...records.verdict_book import key_of
 from ...runs.verdict_words import TONES, differing_text, progress_text, saved_text, words_text
 from ...state import Tone
@@ -22,6 +22,8 @@ from ..filter_line import NOTHING_MATCHES, FilterLine
 from ..tones import DIM, STRONG, STYLES
 from .judged_run_pane import JudgedRunPane, VerdictContext
 from .verdict_lists import EMPTY, LEAVES, UNWATCHED, JudgedRunLines, VerdictLines
+
+_OPEN: Final = "verdicts.open"
 
 
 class VerdictsPane(JudgedRunPane, DetailedListPane):
@@ -167,7 +169,13 @@ the last run that asked the same since the save. A filter (**/**) searches words
         lines += [((line, ""),) for line in wrapped(run.why or "It goes as it was recorded.", width)]
         whole = fact("all", f"{saved_text(event)}: {words_text(event)}", width)
         lines += whole if len(lines) + len(whole) <= height else []
-        return ended(lines, height, key="⏎" if self._glyphs.ok != "+" else "enter")
+        return ended(lines, height, self._key_of_all())
+
+    def _key_of_all(self) -> str:
+        """The key that shows all of a run."""
+        chosen = getattr(getattr(self.app, "settings", None), "keys", {})
+        key = keys_of(_OPEN, chosen).split(",")[0]
+        return self.app.get_key_display(binding(_OPEN, key=key))
 
     # Keys
 
