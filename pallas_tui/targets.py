@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from textual.app import App
 from textual.message import Message
 
-from pallas.model import Reloaded, Step, ThreadRecord
+from pallas.model import Reloaded, Step, ThreadRecord, VerdictReached
 
 from .runs.feed_run import FeedRun
 
@@ -145,8 +145,16 @@ class ScreenOpener(Protocol):
         """Write a run that is over into a folder of recordings, and say where."""
         ...
 
-    def keep_run(self, run_id: str) -> None:
-        """Make a test of a run that is over, by a name that is asked for."""
+    def show_run(self, run_id: str) -> None:
+        """Go to a run in the feed, from any screen."""
+        ...
+
+    def open_verdicts(self, event: VerdictReached | None = None) -> None:
+        """The verdicts on saves; with the cursor on ``event``."""
+        ...
+
+    def keep_run(self, run_id: str, replaced: str = "") -> None:
+        """Make a test of a run that is over: by a name that is asked for, or in place of ``replaced``."""
         ...
 
     def replay_run(self, run: FeedRun) -> None:

@@ -140,6 +140,14 @@ ACTIONS = (
         "A,alt+a",
     ),
     Action(
+        "show.verdicts",
+        "app",
+        "Verdicts",
+        "What each save would do to recorded runs, and where they would differ first",
+        "verdicts",
+        "V,alt+j",
+    ),
+    Action(
         "changes",
         "app",
         "What changed",

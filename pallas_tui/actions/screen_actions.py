@@ -28,6 +28,15 @@ ACTIONS = (
     ),
     Action("tests.leave", "tests_screen", "Leave tests", "Back to the fleet", "leave", "escape,q,A", "back"),
     Action(
+        "verdicts.leave",
+        "verdicts_screen",
+        "Leave verdicts",
+        "Back to the fleet",
+        "leave",
+        "escape,q,V",
+        "back",
+    ),
+    Action(
         "instances.leave",
         "instances_screen",
         "Leave instances",

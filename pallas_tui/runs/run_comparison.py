@@ -81,7 +81,7 @@ class ComparedRow:
 
     def details(self) -> list[Line]:
         """What differs in it, or what was said where nothing does."""
-        return [_styled(line) for line in detail_lines(self.row.node)] if self.row is not None else []
+        return [styled(line) for line in detail_lines(self.row.node)] if self.row is not None else []
 
 
 async def compare(fleet: RecordingSource, before: str, after: str) -> Comparison:
@@ -94,7 +94,7 @@ def rows_of(found: RecordingDiff, *, everything: bool) -> list[ComparedRow]:
     """The lines of the tree: of what differs, or of all."""
     rows = found.rows() if everything else differing_rows(found)
     return [
-        ComparedRow(number, _styled(row_line(row)), row)
+        ComparedRow(number, styled(row_line(row)), row)
         if isinstance(row, DiffRow)
         else ComparedRow(number, ((f"= {count(row, 'step')}", "dim"),))
         for number, row in enumerate(rows)
@@ -120,5 +120,6 @@ def head_of(comparison: Comparison, names: Sequence[str]) -> list[Line]:
     return [*lines, ((f"They differ first at {place_of(first)}", ""),)]
 
 
-def _styled(line: DiffLine) -> Line:
+def styled(line: DiffLine) -> Line:
+    """A line of a difference in the colours of the screen."""
     return tuple((text, _STYLES[tone]) for text, tone in line)

@@ -14,7 +14,17 @@ from ..widgets.agent_tests.recording_pane import RecordingPane
 from .pane_screen import PaneScreen, SinglePane
 
 
-class AgentTestsScreen(PaneScreen[None]):
+class RecordingScreens(PaneScreen[None]):
+    """The base of screens whose pane may ask for the recording of a test."""
+
+    @on(AgentTestsPane.OpenRecording)
+    def _open_recording(self, event: AgentTestsPane.OpenRecording) -> None:
+        event.stop()
+        pane = RecordingPane(event.test, event.outcome)
+        self.app.push_screen(SinglePane(pane, self._glyphs, shown_name(event.test)))
+
+
+class AgentTestsScreen(RecordingScreens):
     """The tests of the project; what they run ends with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("tests_screen"), binding("help")]
@@ -22,9 +32,3 @@ class AgentTestsScreen(PaneScreen[None]):
 
     def __init__(self, book: AgentTestBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
         super().__init__(AgentTestsPane(book, glyphs, clock), glyphs)
-
-    @on(AgentTestsPane.OpenRecording)
-    def _open(self, event: AgentTestsPane.OpenRecording) -> None:
-        event.stop()
-        pane = RecordingPane(event.test, event.outcome)
-        self.app.push_screen(SinglePane(pane, self._glyphs, shown_name(event.test)))

@@ -21,6 +21,7 @@ from pallas.model import FleetState
 from ..actions import binding, bindings
 from ..clipboard import copy
 from ..frame import FleetFrame
+from ..runs.verdict_words import verdict_news
 from ..state import EventSummary, Tone, summarise
 from ..supervision import History
 from ..supervision.fleet_trouble import trouble_of
@@ -35,6 +36,7 @@ from ..widgets.start_failure import Failure
 from ..widgets.status_line import Now, QuestionLine, StatusLine
 from ..widgets.tones import DIM, KEY, STYLES
 from ..widgets.top_line import TopLine
+from ..widgets.verdict_line import VerdictLine
 from .pane_places import LatePane, Places
 from .screen_layout import TINY, Layouts
 
@@ -165,6 +167,7 @@ You can drag the edges between them with the mouse.
                     yield self._title("dock-title", ("feed", FeedPane.TITLE), *late)
                     yield self._makers["feed"]()
         yield Static(f"Too small: make it {TINY[0]}x{TINY[1]} at least", id="too-small", markup=False)
+        yield VerdictLine(self._glyphs)
         yield QuestionLine()
         yield StatusLine()
 
@@ -216,6 +219,7 @@ You can drag the edges between them with the mouse.
         self._last_event = summary.last_event
         self.history.absorb(frame)
         self.query_one(TopLine).tell(summary, trouble_of(frame.snapshot, self.history), frame.now)
+        self.tell_verdict(frame.now)
         failed = frame.snapshot.state is FleetState.FAILED
         failure = self.query_one(Failure)
         if failed != failure.display:
@@ -225,6 +229,11 @@ You can drag the edges between them with the mouse.
                 self._focus_current()
         for pane in tuple(self._panes.values()):
             self._feed_one(pane)
+
+    def tell_verdict(self, now: float) -> None:
+        """Say what there is to say of verdicts, in a line."""
+        if (verdicts := getattr(self.app, "verdicts", None)) is not None:
+            self.query_one(VerdictLine).tell(verdict_news(verdicts, now))
 
     def _feed_one(self, pane: Pane) -> None:
         if self._frame is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from pallas.model import AgentDetail, Fault, Reloaded, Step, ThreadRecord
+from pallas.model import AgentDetail, Fault, Reloaded, Step, ThreadRecord, VerdictReached
 from pallas.model.questions import Question
 
 from ..frame import FleetFrame
@@ -15,6 +15,7 @@ from ..records.replica_book import ReplicaBook
 from ..records.task_book import TaskBook
 from ..records.thread_book import ThreadBook
 from ..records.todo_board import TodoBoard
+from ..records.verdict_book import VerdictBook
 from ..runs.feed_run import FeedRun
 from ..runs.past_runs import PastRuns
 from ..runs.runs_elsewhere import RunsElsewhere
@@ -32,7 +33,7 @@ class FleetScreens(RunReplayer):
     the user looked, ``runs_elsewhere`` the runs of its other replicas, ``past_runs`` those from before.
 
     ``agent_tests`` are those of its project, None before they were looked at. ``messages`` and ``todos``
-    are what its events told of them.
+    are what its events told of them, ``verdicts`` those on saves.
     """
 
     glyphs: Glyphs
@@ -47,6 +48,7 @@ class FleetScreens(RunReplayer):
         self.messages = MessageBook(lambda: self.fleet)
         self.todos = TodoBoard()
         self.replicas = ReplicaBook(lambda: self.fleet)
+        self.verdicts = VerdictBook(lambda: self.fleet)
         self.runs_elsewhere = RunsElsewhere(lambda: self.fleet)
         self.past_runs = PastRuns(lambda: self.fleet)
         self._last_frame: FleetFrame | None = None
@@ -60,6 +62,9 @@ class FleetScreens(RunReplayer):
             self._read_questions()
         self.messages.absorb(frame)
         self.todos.absorb(frame)
+        self.verdicts.absorb(frame)
+        if self.fleet is not None and self.verdicts.is_due(frame):
+            self._read_verdict()
         if self.agent_tests is not None:
             self.agent_tests.absorb(frame)
 
@@ -71,6 +76,16 @@ class FleetScreens(RunReplayer):
                 await self.questions.read_open(self.now())
 
         self.run_worker(read(), group="questions", description="read questions", exit_on_error=False)
+
+    def _read_verdict(self) -> None:
+        """Learn the last verdict of a fleet that was attached; a token that may only look gets none."""
+
+        async def read() -> None:
+            with suppress(Fault):
+                await self.verdicts.read(self.now())
+                self.main.tell_verdict(self.now())
+
+        self.run_worker(read(), group="verdict", description="read the last verdict", exit_on_error=False)
 
     def look_elsewhere(self) -> None:
         """Learn what is new of the runs of other replicas, for the feed; returns at once."""
@@ -297,11 +312,45 @@ class FleetScreens(RunReplayer):
         """Open the tests of the project."""
         from ..screens.agent_test_screens import AgentTestsScreen
 
+        self.push_screen(AgentTestsScreen(self._tests(), self.glyphs, self.now))
+
+    def _tests(self) -> AgentTestBook:
+        """The tests of the project, with what was said of them before anyone looked."""
         if self.agent_tests is None:
             self.agent_tests = AgentTestBook(self.root, self.now)
             for attempt in self.main.history.versions.all_broken:
                 self.agent_tests.note(attempt.event)
-        self.push_screen(AgentTestsScreen(self.agent_tests, self.glyphs, self.now))
+            for verdict in reversed(self.verdicts.saves):
+                self.agent_tests.note_verdict(verdict)
+        return self.agent_tests
+
+    def action_verdicts(self) -> None:
+        """Open the verdicts on saves."""
+        self.open_verdicts()
+
+    def open_verdicts(self, event: VerdictReached | None = None) -> None:
+        """The verdicts on saves; with the cursor on ``event``."""
+        from ..screens.verdict_screens import VerdictsScreen
+        from ..widgets.verdicts.judged_run_pane import VerdictContext
+
+        context = VerdictContext(self.verdicts, self._tests(), self.main.agents, self._last_run)
+        self.verdicts.look()
+        self.main.tell_verdict(self.now())
+        self.push_screen(VerdictsScreen(context, self.glyphs, self.now, event))
+
+    def _last_run(self, agent: str, since: float, fits: Callable[[FeedRun], bool]) -> FeedRun | None:
+        """The last run of an agent that a caller began since then, went well, and fits."""
+        runs = self.main.feed.feed.runs if self.main.feed is not None else ()
+        found = (
+            run
+            for run in runs
+            if run.agent == agent and run.parent is None and run.started > since and run.state == "ok"
+        )
+        return max(filter(fits, found), key=lambda run: run.started, default=None)
+
+    def show_run(self, run_id: str) -> None:
+        """Go to a run in the feed, from any screen."""
+        self._show_on_main(RunTarget(run_id))
 
     def thread_gone(self, thread: str) -> None:
         """A durable thread was deleted: no tab goes on with it."""

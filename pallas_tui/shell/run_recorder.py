@@ -38,12 +38,12 @@ class RunRecorder(Overseer):
         """Write a run into a folder of recordings, in the project's or else in the current one."""
         self._start_recorder(run.id, partial(self._record, run.id), "record")
 
-    def keep_run(self, run_id: str) -> None:
-        """Make a test of a run, by a name that is asked for."""
+    def keep_run(self, run_id: str, replaced: str = "") -> None:
+        """Make a test of a run: by a name that is asked for, or in place of the test ``replaced``."""
         if self.root is None:
             self._refuse(_ELSEWHERE)
         else:
-            self._start_recorder(run_id, partial(self._keep, run_id, self.root), "keep")
+            self._start_recorder(run_id, partial(self._keep, run_id, self.root, replaced), "keep")
 
     def _start_recorder(self, run_id: str, work: Callable[[], Awaitable[None]], verb: str) -> None:
         """Do one at a time; what goes wrong is said."""
@@ -73,9 +73,26 @@ class RunRecorder(Overseer):
         size = f"{count(len(recording.runs), 'run')}, {count(steps, 'step')}"
         self._tell(f"Recorded into {name if self.root is not None else folder}: {size}.", recording)
 
-    async def _keep(self, run_id: str, root: Path) -> None:
+    async def _keep(self, run_id: str, root: Path, replaced: str) -> None:
         from pallas.agent_tests.agent_test_file import FOLDER
-        from pallas.agent_tests.kept_test import NameTaken, is_taken, keep, name_of, name_problem
+        from pallas.agent_tests.kept_test import NameTaken, keep
+
+        recording = await self._fetch(run_id)
+        name = replaced or await self._ask_name(recording, root)
+        if name is None:
+            return
+        try:
+            path = await asyncio.to_thread(partial(keep, recording, root, name, replaces=bool(replaced)))
+        except (NameTaken, ValueError) as error:
+            raise CannotRecord(one_line(str(error), 300)) from None
+        except OSError as error:
+            raise CannotRecord(_unwritten(root / FOLDER, error)) from None
+        self._tell(f"{path.relative_to(root)} is written; A runs it, or `pallas test {name}`.", recording)
+
+    async def _ask_name(self, recording: "Recording", root: Path) -> str | None:
+        """A name for the test of a recording; None if the user leaves."""
+        from pallas.agent_tests.agent_test_file import FOLDER
+        from pallas.agent_tests.kept_test import is_taken, name_of, name_problem
 
         from ..widgets.dialogs.line_dialog import LineScreen
 
@@ -85,19 +102,10 @@ class RunRecorder(Overseer):
             taken = f"There is a test {one_line(name, 60)} already: choose another name, or remove that one."
             return taken if is_taken(root, name.strip()) else ""
 
-        recording = await self._fetch(run_id)
         hint = f"The test is written to {FOLDER}/NAME.yaml, with its recording. Escape leaves."
         dialog = LineScreen("Name of the test", hint, name_of(recording), check=check)
-        if (name := await self.push_screen_wait(dialog)) is None:
-            return
-        name = name.strip()
-        try:
-            path = await asyncio.to_thread(keep, recording, root, name)
-        except (NameTaken, ValueError) as error:
-            raise CannotRecord(one_line(str(error), 300)) from None
-        except OSError as error:
-            raise CannotRecord(_unwritten(root / FOLDER, error)) from None
-        self._tell(f"{path.relative_to(root)} is written; A runs it, or `pallas test {name}`.", recording)
+        name = await self.push_screen_wait(dialog)
+        return name.strip() if name is not None else None
 
     def _tell(self, text: str, recording: "Recording") -> None:
         self.notify(one_line(text, 400), markup=False)

@@ -20,10 +20,10 @@ def fact(label: str, text: str, width: int) -> list[Line]:
     return lines + [((" " * _LABEL_WIDTH, ""), (line, "")) for line in rest]
 
 
-def ended(lines: list[Line], height: int) -> list[Line]:
+def ended(lines: list[Line], height: int, key: str = "i") -> list[Line]:
     """The lines that fit, the last one saying how many more there are and which key shows them."""
     if len(lines) > height > 0:
-        lines[height - 1 :] = [(("i", KEY), (f" {count(len(lines) - height + 1, 'more line')}", DIM))]
+        lines[height - 1 :] = [((key, KEY), (f" {count(len(lines) - height + 1, 'more line')}", DIM))]
     return lines
 
 

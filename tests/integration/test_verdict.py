@@ -197,6 +197,8 @@ async def said_of_a_prompt(saves: GatedSaves) -> None:
     assert (run.name, run.source, run.agent, run.agents) == ("lamps", "test", "lead", ("clerk",))
     assert run.word == "other words"
     assert (run.before[:16], run.after[:27]) == ('"You are clerk.\\', '"You are clerk. Be brief.\\n')
+    assert run.after_text == run.before_text.replace("You are clerk.", "You are clerk. Be brief.")
+    assert run.before_text.startswith("You are clerk.\n")
     await saves.is_live("clerk", 1)
     event = saves.verdicts()[0]
     assert (event.counts, event.files, event.is_held) == ({"other words": 1}, ("agents/clerk.py",), False)

@@ -19,7 +19,7 @@ from pallas.config import Project
 from pallas.config.ports import free_port
 from pallas.fleet.reload.reload_report import report_line
 from pallas.fleet.reload.verdict_judge import JudgeRequest, LeadingRun
-from pallas.model import RunVerdict
+from pallas.model import RunVerdict, VerdictBegun, VerdictProgress, VerdictReached
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -277,6 +277,48 @@ class WaitingJudge(CountedJudge):
 def under_test(saves: GatedSaves) -> tuple[str, ...]:
     watch = saves.fleet.snapshot().watch
     return watch.testing if watch is not None else ()
+
+
+class PausedJudge(CountedJudge):
+    """It goes on behind the first run when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = asyncio.Event()
+
+    async def verdicts(self, request: JudgeRequest) -> AsyncGenerator[RunVerdict]:
+        async for verdict in super().verdicts(request):
+            yield verdict
+            await self.may_go_on.wait()
+
+
+def judging_now(saves: GatedSaves) -> VerdictProgress | None:
+    watch = saves.fleet.snapshot().watch
+    return watch.judging if watch is not None else None
+
+
+async def test_how_far_a_verdict_is_can_be_seen_until_it_is_reached_or_given_up(root: Path) -> None:
+    judge = PausedJudge()
+    async with gated(root, judge) as saves:
+        saves.desk("Birch.")
+        await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, True, 1, 1))
+        saves.fleet.control("desk", "reload")  # lets it through: no verdict is wanted any more
+        await until(lambda: judging_now(saves) is None)
+        judge.may_go_on.set()
+        saves.desk("Apple.")
+        reached = await saves.verdict()
+        assert judging_now(saves) is None
+        told = [
+            each
+            for each in saves.fleet.hub.since(0).events
+            if isinstance(each, VerdictBegun | VerdictReached)
+        ]
+        begun = [each for each in told if isinstance(each, VerdictBegun)]
+        assert told == [*begun, reached]
+        assert [(each.agents, each.files, each.is_held, each.runs) for each in begun] == [
+            (("desk",), ("agents/desk.py",), True, 2)
+        ] * 2
+        assert reached.is_same
 
 
 @pytest.mark.slow

@@ -84,6 +84,8 @@ PLACES = {
     "others": (
         Place("todos", ["f2", "D"], "TodosScreen"),
         Place("todo in full", ["f2", "D", "i"], "TextScreen"),
+        Place("verdicts", ["f2", "V"], "VerdictsScreen"),
+        Place("verdict on a run", ["f2", "V", "enter"], "JudgedRunScreen"),
         Place("instances", ["f10"], "InstancesScreen", seen=False),
         Place("palette", ["ctrl+p", *MARK], "CommandPalette"),
         Place("help", ["f2", "f1"], "HelpScreen", seen=False),

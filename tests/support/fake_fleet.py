@@ -42,6 +42,7 @@ from pallas.model import (
     ThreadRecord,
     ToolOutcome,
     Verb,
+    VerdictReached,
     WatchMode,
     WatchSnapshot,
     refusals,
@@ -134,6 +135,7 @@ class FakeFleet(RunningFleet):
         self.drained: list[str] = []
         self.runs_there: dict[str, RunElsewhere] = {}
         self.past: list[PastRun] = []
+        self.judged: list[VerdictReached] = []
         self.asked_past = 0
         self.asked_there: list[str] = []
         self.rows: dict[str, tuple[MessageRecord, ...]] = {}
@@ -411,6 +413,12 @@ class FakeFleet(RunningFleet):
         if self.refusal is not None:
             raise self.refusal
         return tuple(self.past[-limit:])
+
+    async def verdict(self) -> tuple[VerdictReached, ...]:
+        """The last one in ``judged``; refused with ``refusal`` if there is one."""
+        if self.refusal is not None:
+            raise self.refusal
+        return tuple(self.judged[-1:])
 
     async def said(self, run_id: str) -> tuple[MessageRecord, ...]:
         """What was put into ``rows``."""

@@ -11,6 +11,7 @@ import httpx2
 from textual.pilot import Pilot
 
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.reload.verdict_judge import VerdictJudge
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState
 from pallas_tui.app import Workbench
@@ -59,10 +60,12 @@ class Desk(DrivenWorkbench):
 
 
 @asynccontextmanager
-async def desk(root: Path, home: Path | None = None, *, watch: bool = False) -> AsyncIterator[Desk]:
-    """The workbench once the fleet of the project at ``root`` runs, which may watch its files."""
+async def desk(
+    root: Path, home: Path | None = None, *, watch: bool = False, judge: VerdictJudge | None = None
+) -> AsyncIterator[Desk]:
+    """The workbench once the fleet of the project at ``root`` runs, which may watch its files and judge."""
     before = Path.cwd()
-    thread = ThreadedFleet(root, watch=watch)
+    thread = ThreadedFleet(root, watch=watch, judge=judge)
     log = root / "pallas.log"
     log.touch()
     app = Workbench(

@@ -29,11 +29,13 @@ from pallas.model import (
     Notice,
     RunFinished,
     RunStarted,
+    RunVerdict,
     ServerSnapshot,
     StepStarted,
     TextDelta,
     TodoChanged,
     ToolEvent,
+    VerdictReached,
 )
 from pallas.model.inspection import PayloadDetail, ServerDetail, ToolChanges, ToolDetail
 
@@ -132,6 +134,8 @@ def events(run: str, agent: str) -> list[Event]:
     )
     todo = TodoChanged(at=NOON, **of, todo="", actor=agent, frame="a", status="open", wait_for="P")
     started = RunStarted(at=NOON, **of, preview="preview", principal="p", caller="caller", trace_id="t")
+    judged = RunVerdict("lamps", "test", agent, "other words", "step 1", "what", "a", "b", (agent,))
+    judged = replace(judged, before_text="a\nc", after_text="b\nc")
     return [
         FleetChanged(at=NOON, state=FleetState.RUNNING, detail="detail"),
         AgentChanged(at=NOON, agent=agent, state=AgentState.READY, detail="detail"),
@@ -153,6 +157,7 @@ def events(run: str, agent: str) -> list[Event]:
         BackendChosen(at=NOON, **of, actor=agent, model="m", backend="b", why="least loaded"),
         RunFinished(at=NOON, **of, outcome="error", seconds=1.0, steps=2, tools=2, fault="fault"),
         Notice(at=NOON, level="error", text="notice", agent=agent),
+        VerdictReached(at=NOON, agents=(agent,), files=("a.py",), runs=(judged,), counts={"other words": 1}),
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from pallas.model import (
 )
 from pallas.model.codec import dumps
 from pallas.model.verdict import counts_of, sorted_runs, verdict_text
+from pallas.recordings.first_difference import differences
 from pallas.verdict.affected_units import units_of, without_answered
 from pallas.verdict.undecided import changed_server, lacking
 from pallas.verdict.verdict_words import judgement_of
@@ -169,6 +170,28 @@ def test_a_verdict_is_told_with_those_that_differ_first() -> None:
     assert verdict_text(event) == ("1 same, 1 other words (b: step 1 of desk: the model is n, and was m)")
     assert not event.is_same
     assert verdict_text(VerdictReached(agents=(), counts={}, problem="no")) == "no verdict: no"
+
+
+def test_of_many_runs_the_first_ones_keep_their_texts() -> None:
+    long = RunVerdict("a", "test", "desk", "other words", before_text="x" * 30_000)
+    runs = [
+        replace(long, name=name, word=word) for name, word in (("a", "same"), ("b", "fails"), ("c", "fails"))
+    ]
+    told = sorted_runs(runs)
+    assert [(each.name, len(each.before_text)) for each in told] == [("b", 30_000), ("c", 30_000), ("a", 0)]
+
+
+def test_the_values_of_a_difference_are_shown_around_it() -> None:
+    before, after = f"{'a' * 50}\nsecret old{'b' * 50}", f"{'a' * 50}\nsecret new{'b' * 50}"
+    (found,) = differences({"x": before}, {"x": after}, lambda was, now: False)
+    assert found.texts(1_000, lambda text: text.replace("secret", "***")) == (
+        before.replace("secret", "***"),
+        after.replace("secret", "***"),
+    )
+    assert found.texts(20, str) == ("…cret oldbbbbbbbbbbbb…", "…cret newbbbbbbbbbbbb…")
+    (other,) = differences({}, {"x": [1]}, lambda was, now: False)
+    assert other.texts(1_000, str) == ("", "[\n  1\n]")
+    assert found.texts(1_000, lambda text: text[:10]) == ("", "")
 
 
 def test_the_workbench_lists_what_was_said_of_each_test_last() -> None:

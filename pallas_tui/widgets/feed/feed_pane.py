@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import Reloaded
+from pallas.model import Reloaded, VerdictReached
 
 from ...actions import bindings
 from ...frame import FleetFrame
@@ -191,6 +191,8 @@ must match; `-` before one excludes its matches. The runs that a match belongs t
             self.open_run(run)
         elif (remark := self.runs.remark) is not None and isinstance(remark.about, Reloaded):
             self.post_message(self.VersionAsked(remark.about))
+        elif remark is not None and isinstance(remark.about, VerdictReached) and opener is not None:
+            opener.open_verdicts(remark.about)
         else:
             self.action_full_text()
 

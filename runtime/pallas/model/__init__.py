@@ -144,7 +144,16 @@ from .tool_lock import (
     ToolFinding,
 )
 from .trace import TraceContext
-from .verdict import LiveState, ModelCalls, RunSource, RunVerdict, VerdictReached, VerdictWord
+from .verdict import (
+    LiveState,
+    ModelCalls,
+    RunSource,
+    RunVerdict,
+    VerdictBegun,
+    VerdictProgress,
+    VerdictReached,
+    VerdictWord,
+)
 
 __all__ = [
     "ANONYMOUS",
@@ -296,6 +305,8 @@ __all__ = [
     "TraceContext",
     "Usage",
     "Verb",
+    "VerdictBegun",
+    "VerdictProgress",
     "VerdictReached",
     "VerdictWord",
     "WatchMode",

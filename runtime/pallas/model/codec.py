@@ -46,6 +46,7 @@ from pallas.model import (
     TodoChanged,
     ToolEvent,
     ToolOutcome,
+    VerdictBegun,
     VerdictReached,
 )
 from pallas.safe_text import sanitize
@@ -57,7 +58,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, LoopMessage, Compacted,
         Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
         ServerMissing, ModelRetry, RunContinued, QuestionAsked, QuestionAnswered, StepChanged,
-        VerdictReached,
+        VerdictBegun, VerdictReached,
     )
 }  # fmt: skip
 """The event classes by the name in ``type``."""

@@ -5,6 +5,7 @@ from typing import Literal
 
 from .context_bill import ContextChange
 from .event_types import Event
+from .verdict import VerdictProgress
 
 Part = Literal["agent", "instruction", "model", "servers", "tools", "config", "file"]
 """The part that changed: ``agent`` was added or removed, ``config`` is a key of its configuration, ``file``
@@ -74,3 +75,4 @@ class WatchSnapshot:
     outdated: tuple[str, ...] = ()  # the agents that run another version than their files in ``waiting``
     testing: tuple[str, ...] = ()  # the agents whose next version waits for tests that run now
     held: tuple[str, ...] = ()  # the agents whose next version is held back by tests
+    judging: VerdictProgress | None = None  # the verdict that is under way

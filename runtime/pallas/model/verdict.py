@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
 
 from .event_types import Event
 from .money import UNKNOWN, Cost
@@ -46,7 +46,7 @@ class ModelCalls:
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What would become of a recorded run. Texts are one line each, sanitised, with secrets masked."""
+    """What would become of a recorded run. Texts are sanitised, with secrets masked, and mostly one line."""
 
     name: str  # of the test, or the id of the run
     source: RunSource
@@ -58,6 +58,8 @@ class RunVerdict:
     after: str = ""
     agents: tuple[str, ...] = ()  # those of the run that have another version
     seconds: float = 0.0  # that its replay took
+    before_text: str = ""  # the recorded value with its line breaks, from a little before the difference on
+    after_text: str = ""
     # What asking models would take, as far as the recording tells; None if that would decide nothing
     estimate: ModelCalls | None = None
     asked: ModelCalls | None = None  # what models were asked for it; None in a verdict without a model
@@ -89,11 +91,33 @@ class RunVerdict:
         return f"{self.words}: {self.why}" if self.why else self.words
 
 
+@dataclass(frozen=True, slots=True)
+class VerdictProgress:
+    """How far a verdict is: ``judged`` of ``runs`` are known, and ``differing`` of them are not the same."""
+
+    agents: tuple[str, ...]  # those that have another version
+    runs: int
+    is_held: bool = False  # whether versions wait for it
+    judged: int = 0
+    differing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictBegun(Event):
+    """Recorded runs are judged from now on; a save that comes meanwhile begins again, with this event."""
+
+    agents: tuple[str, ...]  # those that have another version
+    files: tuple[str, ...] = ()
+    is_held: bool = False  # whether versions wait for it
+    runs: int  # how many are judged
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictReached(Event):
     """What recorded runs would do after a save, or a reload that was asked for.
 
-    ``runs`` are at most 500 of them, those that are not the same first; ``counts`` are all by word.
+    ``runs`` are at most 500 of them, those that are not the same first; ``counts`` are all by word. The first
+    ones have their texts, 64,000 characters of all together.
     """
 
     agents: tuple[str, ...]  # those that have another version
@@ -121,6 +145,8 @@ class VerdictReached(Event):
 
 MAX_RUNS_TOLD = 500
 """Runs that one ``VerdictReached`` names."""
+MAX_TEXTS: Final = 64_000
+"""Characters of the texts of its runs."""
 
 
 def counts_of(runs: Iterable[RunVerdict]) -> dict[str, int]:
@@ -138,8 +164,15 @@ def counts_after(before: VerdictReached, runs: Iterable[RunVerdict]) -> dict[str
 
 
 def sorted_runs(runs: Iterable[RunVerdict]) -> tuple[RunVerdict, ...]:
-    """Those that are not the same first, at most ``MAX_RUNS_TOLD``; else in their order."""
-    return tuple(sorted(runs, key=lambda each: each.word == "same"))[:MAX_RUNS_TOLD]
+    """Those that are not the same first, at most ``MAX_RUNS_TOLD``; else in their order.
+
+    The first ones keep their texts, as far as ``MAX_TEXTS`` go.
+    """
+    found, room = list[RunVerdict](), MAX_TEXTS
+    for run in sorted(runs, key=lambda each: each.word == "same")[:MAX_RUNS_TOLD]:
+        room -= len(run.before_text) + len(run.after_text)
+        found.append(run if room >= 0 else replace(run, before_text="", after_text=""))
+    return tuple(found)
 
 
 def verdict_text(event: VerdictReached, most: int = 3) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.safe_text import one_line
@@ -24,6 +24,19 @@ class FieldDifference:
     path: str
     before: str
     after: str
+    values: tuple[Any, Any] = field(default=(None, None), compare=False, repr=False)
+
+    def texts(self, limit: int, mask: Callable[[str], str]) -> tuple[str, str]:
+        """Both values with their line breaks, after ``mask``: ``limit`` characters around the difference.
+
+        Both are empty if that is too far in.
+        """
+        was, now = (mask(_whole(each)) for each in self.values)
+        if was == now:
+            return "", ""
+        at = _first_other(was, now)
+        start = max(0, at - limit // 4) if max(len(was), len(now)) > limit else 0
+        return _part(was, start, limit), _part(now, start, limit)
 
 
 def differences(before: Any, after: Any, same: Same) -> Iterator[FieldDifference]:
@@ -56,9 +69,9 @@ class _Comparison:
                 yield from self.differences(f"{path}[{index}]", _item(before, index), _item(after, index))
         elif isinstance(before, str) and isinstance(after, str):
             if before != after and not self.same(before, after):
-                yield FieldDifference(path, *_excerpts(before, after))
+                yield FieldDifference(path, *_excerpts(before, after), (before, after))
         elif before != after or type(before) is not type(after):
-            yield FieldDifference(path, _shown(before), _shown(after))
+            yield FieldDifference(path, _shown(before), _shown(after), (before, after))
 
 
 def _item(items: list[Any], index: int) -> Any:
@@ -66,10 +79,25 @@ def _item(items: list[Any], index: int) -> Any:
 
 
 def _excerpts(before: str, after: str) -> tuple[str, str]:
-    pairs = enumerate(zip(before, after, strict=False))
-    at = next((index for index, (a, b) in pairs if a != b), min(len(before), len(after)))
-    start = max(0, at - _BEFORE) if max(len(before), len(after)) > MAX_SHOWN else 0
+    start = max(0, _first_other(before, after) - _BEFORE) if max(len(before), len(after)) > MAX_SHOWN else 0
     return _shown(before, start), _shown(after, start)
+
+
+def _first_other(before: str, after: str) -> int:
+    """The place where two texts begin to differ."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
+def _whole(value: Any) -> str:
+    if value is _NOTHING:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _part(text: str, start: int, limit: int) -> str:
+    found = text[start : start + limit]
+    return f"{'…' if start and found else ''}{found}{'…' if start + limit < len(text) else ''}"
 
 
 def _shown(value: Any, start: int = 0) -> str:

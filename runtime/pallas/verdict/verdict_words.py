@@ -16,17 +16,21 @@ from pallas.fleet.reload.server_digest import server_digest
 from pallas.fleet.replay_fleet import ReplayOutcome
 from pallas.model import RecordedRun, Recording, RunVerdict, StepDetail, VerdictWord
 from pallas.model.canonical_form import canonical_value
-from pallas.model.redaction import redact_text
+from pallas.model.redaction import redact_head, redact_text
 from pallas.model.steps import OWN_CODE
-from pallas.recordings.first_difference import loaded
+from pallas.recordings.first_difference import FieldDifference, loaded
 from pallas.recordings.recorded_tools import RecordedTool, tools_in
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference
-from pallas.safe_text import one_line
+from pallas.safe_text import one_line, sanitize
 
 from .judged_runs import JudgedRun
 
 _MOST: Final = 300
 """Characters of a text."""
+_MAX_TEXT: Final = 4_000
+"""Characters of a value that differs."""
+_MAX_READ: Final = 100_000
+"""Characters of it in which the difference is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Judgement:
     after: str = ""
     request: ReplayDifference | None = None
     """Where a request to a model differs first: what follows is not known without asking it."""
+    field: FieldDifference | None = None
 
 
 SAME: Final = Judgement("same")
@@ -154,7 +159,7 @@ def _at(difference: ReplayDifference, word: VerdictWord, what: str) -> Judgement
     field = difference.field
     if field is None:
         return Judgement(word, difference.place, what)
-    return Judgement(word, difference.place, f"{what}: {field.path}", field.before, field.after)
+    return Judgement(word, difference.place, f"{what}: {field.path}", field.before, field.after, field=field)
 
 
 def shown_verdict(run: JudgedRun, found: Judgement, affected: Collection[str], seconds: float) -> RunVerdict:
@@ -164,9 +169,14 @@ def shown_verdict(run: JudgedRun, found: Judgement, affected: Collection[str], s
     )
     agents = tuple(sorted(run.agents.intersection(affected)))
     name, agent = one_line(run.name, 100), one_line(run.agent, 80)
+    texts = found.field.texts(_MAX_TEXT, _masked) if found.field is not None else ()
     return RunVerdict(
-        name, run.source, agent, found.word, where, what, before, after, agents=agents, seconds=seconds
+        name, run.source, agent, found.word, where, what, before, after, agents, seconds, *texts
     )
+
+
+def _masked(text: str) -> str:
+    return sanitize(redact_head(text, _MAX_READ))
 
 
 def digest_of(project: Project, server: str) -> str:

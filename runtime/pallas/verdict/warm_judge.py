@@ -17,7 +17,8 @@ from pallas.fleet.reload.verdict_judge import JudgeRequest, LeadingRun
 from pallas.model import Fault, FaultType, RunVerdict, codec
 from pallas.safe_text import sanitize
 
-_MAX_LINE: Final = 64 * 1024
+_MAX_LINE: Final = 256 * 1024
+"""Bytes of what is said of a run, in whatever alphabet."""
 _END: Final = 2.0
 """Seconds that the process has to end by itself."""
 _MOST: Final = 2_000

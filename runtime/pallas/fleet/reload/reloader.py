@@ -178,6 +178,7 @@ class Reloader:
             outdated=self._outdated,
             testing=self._gate.testing,
             held=self._gate.held,
+            judging=self._gate.verdicts.progress,
         )
 
     async def run(self) -> None:

@@ -11,7 +11,15 @@ from typing import Final
 
 from pallas.config import ConfigError, Project
 from pallas.config.kinds import VerdictConfig, VerdictGate
-from pallas.model import Fault, LiveState, ModelCalls, RunVerdict, VerdictReached
+from pallas.model import (
+    Fault,
+    LiveState,
+    ModelCalls,
+    RunVerdict,
+    VerdictBegun,
+    VerdictProgress,
+    VerdictReached,
+)
 from pallas.model.money import USD
 from pallas.model.redaction import redact_text
 from pallas.model.verdict import counts_after, counts_of, sorted_runs
@@ -73,6 +81,8 @@ class Verdicts:
         """The last one that was reached."""
         self.judged: Judged | None = None
         """The last one, if models may be asked for it and were not."""
+        self.progress: VerdictProgress | None = None
+        """How far the one is that is under way. May be read from any thread."""
 
     async def warm(self) -> None:
         """Have the judge ready before the first save. Never raises."""
@@ -104,16 +114,22 @@ class Verdicts:
     async def reach(self, save: Save, leading: LeadingRuns, *, is_held: bool) -> VerdictReached:
         """Judge all of them, within the time that the project gives, and publish the verdict."""
         runs, first, problem = dict[str, RunVerdict](), 0.0, ""
+        mine = self._begin(save, leading, is_held=is_held)
         try:
             async with asyncio.timeout(save.project.verdict.timeout):
                 async with aclosing(self._asked(save, leading)) as verdicts:
                     async for verdict in verdicts:
                         first = first or monotonic() - save.began
                         runs[verdict.name] = verdict
+                        differing = mine.differing + (verdict.word != "same")
+                        mine = self.progress = replace(mine, judged=len(runs), differing=differing)
         except TimeoutError:
             pass
         except Exception as error:
             problem = problem_of(error)
+        finally:
+            if self.progress is mine:  # else another one has begun
+                self.progress = None
         if not problem:
             late = f"it was not judged within {save.project.verdict.timeout:g} s"
             for each in leading.all:
@@ -154,6 +170,15 @@ class Verdicts:
         )
         self._fleet.hub.publish(event)
         return event
+
+    def _begin(self, save: Save, leading: LeadingRuns, *, is_held: bool) -> VerdictProgress:
+        """Say that a verdict is under way."""
+        agents, runs = tuple(sorted(save.affected)), len(leading.all)
+        found = self.progress = VerdictProgress(agents, runs, is_held)
+        self._fleet.hub.publish(
+            VerdictBegun(agents=agents, files=save.effects.files, is_held=is_held, runs=runs)
+        )
+        return found
 
     def refuse(self, save: Save, error: BaseException, *, is_held: bool) -> VerdictReached:
         """Publish that nothing can be judged."""

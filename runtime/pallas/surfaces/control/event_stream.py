@@ -18,6 +18,7 @@ from pallas.model import (
     RunEvent,
     RunFinished,
     RunStarted,
+    RunVerdict,
     StepChanged,
     TextDelta,
     TodoChanged,
@@ -116,11 +117,13 @@ def for_lookers(event: Event) -> Event:
         case QuestionAsked():
             return replace(event, message="")
         case VerdictReached():
-            return replace(
-                event, runs=tuple(replace(run, what="", before="", after="") for run in event.runs)
-            )
+            return replace(event, runs=tuple(map(_without_texts, event.runs)))
         case _:
             return event
+
+
+def _without_texts(run: RunVerdict) -> RunVerdict:
+    return replace(run, what="", before="", after="", before_text="", after_text="")
 
 
 def _message(kind: str, boot: str, seq: int, document: dict[str, Any]) -> ServerSentEvent:
