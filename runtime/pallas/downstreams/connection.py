@@ -188,7 +188,7 @@ class Connection:
             end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._calls[end] = client
             try:
-                with nullcontext() if work is _asked_whether_it_answers else self._busy():
+                with nullcontext() if work is ask_whether_it_answers else self._busy():
                     return await work(client)
             except Exception as error:
                 if not self._lost_by(error, fate, client):
@@ -219,7 +219,7 @@ class Connection:
         is_busy = self._working > 0 and monotonic() - self._active_at < BUSY_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                await self.call(_asked_whether_it_answers)
+                await self.call(ask_whether_it_answers)
         except TimeoutError:
             return is_busy
         return True
@@ -439,7 +439,8 @@ def _with_schema(tool: Tool, schema: Mapping[str, Any] | None) -> Tool:
     return tool if schema is None else tool.model_copy(update={"output_schema": dict(schema)})
 
 
-async def _asked_whether_it_answers(client: Client) -> None:
+async def ask_whether_it_answers(client: Client) -> None:
+    """Ask a server something small. Raises ConnectionError, also for an HTTP status, and the SDK's errors."""
     try:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await client.session.send_discover(client.protocol_version)
