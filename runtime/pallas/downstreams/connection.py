@@ -109,6 +109,8 @@ class Connection:
         """Why it is not connected."""
         self.since = 0.0
         """When it was opened or lost, in Unix seconds; 0 before it was opened first."""
+        self.failed_at = 0.0
+        """When it was lost, or could not be opened, last."""
         self.link = Link(one_line(name, 80))
         self._transport = transport
         self._settings = settings
@@ -234,6 +236,7 @@ class Connection:
             return
         self._drains = drains
         self.client, self.error, self.since = None, error, time()
+        self.failed_at = self.since
         self.link.is_open = False
         self._wake.set()
         self._watch.lost(error)
@@ -294,7 +297,7 @@ class Connection:
         causes = list(leaves_of(error))
         cause = causes[0] if len(causes) == 1 else error
         if not opening.done():
-            self.error = cause
+            self.error, self.failed_at = cause, time()
             opening.set_exception(cause)
             opening.exception()
         elif is_newest:
