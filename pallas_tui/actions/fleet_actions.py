@@ -154,6 +154,15 @@ ACTIONS = (
         "a",
         "accept",
     ),
+    Action(
+        "agent.subscribe",
+        "agent",
+        "Subscribe to resource",
+        "Read the resource again with each update, or no longer",
+        "subscribe",
+        "w",
+        "subscribe",
+    ),
     Action("agent.copy", "agent", "Copy section", "Copy what the section shows", "copy", "y"),
     Action("agent.copy_source", "agent", "Copy source line", "Where it is configured", "copy_source", "Y"),
     Action(

@@ -1,7 +1,7 @@
 """A stdio MCP server in both protocol versions that lists what ``surface.json`` beside it says now.
 
-Each change of the file is followed by ``notifications/tools/list_changed``, each call is a line of
-``calls.log``.
+Each change of the file is followed by ``notifications/tools/list_changed``, and by one for each resource of
+its ``contents`` that a client follows. Each call is a line of ``calls.log``.
 """
 
 import json
@@ -21,7 +21,8 @@ class ChangingServer(StdioServer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__("changing")
-        self._listeners: list[Any] = []
+        self._listeners: dict[Any, list[str]] = {}
+        self._followed: list[str] = []
         self._is_modern = False
 
     def watch(self) -> None:
@@ -35,9 +36,14 @@ class ChangingServer(StdioServer):  # type: ignore[misc]
             seen = now
             if not self._is_modern:
                 self._write(method="notifications/tools/list_changed")
-            for listener in self._listeners:
+            for uri in self._followed:
+                self._write(method="notifications/resources/updated", params={"uri": uri})
+            for listener, uris in self._listeners.items():
                 meta = {"io.modelcontextprotocol/subscriptionId": listener}
                 self._write(method="notifications/tools/list_changed", params={"_meta": meta})
+                for uri in uris:
+                    params = {"uri": uri, "_meta": meta}
+                    self._write(method="notifications/resources/updated", params=params)
 
     def _reply(self, message: dict[str, Any], result: dict[str, Any]) -> None:
         surface, method = json.loads(SURFACE.read_text("utf-8")), message["method"]
@@ -46,14 +52,26 @@ class ChangingServer(StdioServer):  # type: ignore[misc]
             result = {**result, kind: surface.get(kind, [])}
         elif method in ("initialize", "server/discover"):
             capabilities = {**result["capabilities"], "tools": {"listChanged": True}}
+            if "contents" in surface:
+                capabilities["resources"] = {"subscribe": True}
             result = {**result, "capabilities": capabilities, "instructions": surface.get("instructions")}
             self._is_modern = method == "server/discover"
         super()._reply(message, {key: value for key, value in result.items() if value is not None})
 
     def _answer(self, message: dict[str, Any]) -> None:
-        if message["method"] == "subscriptions/listen":
-            self._listeners.append(message["id"])
-        super()._answer(message)
+        method, params = message["method"], message.get("params") or {}
+        if method == "subscriptions/listen":
+            uris = params["notifications"].get("resourceSubscriptions") or []
+            self._listeners[message["id"]] = uris
+        if method == "resources/subscribe":
+            self._followed.append(params["uri"])
+            self._reply(message, {})
+        elif method == "resources/read":
+            text = json.loads(SURFACE.read_text("utf-8"))["contents"][params["uri"]]
+            cached = {"cacheScope": "private", "ttlMs": 0} if self._is_modern else {}
+            self._reply(message, {**cached, "contents": [{"uri": params["uri"], "text": text}]})
+        else:
+            super()._answer(message)
 
     def _call(self, message: dict[str, Any]) -> None:
         name = message["params"]["name"]

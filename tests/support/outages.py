@@ -20,7 +20,8 @@ class Outage:
 
     Its instructions are ``Ask NAME nicely.``
 
-    ``refuse`` is the HTTP status of every answer, 0 for real ones. With ``token`` every request needs that
+    ``refuse`` is the HTTP status of every answer, 0 for real ones, ``strangers`` that of each to a request
+    without a bearer, probes too. With ``token`` every request needs that
     bearer, else it gets 401. ``gate`` holds requests back until it is set; ``on_request`` is called for each
     request before that. Probes of the health pass all of this, and count in ``seen`` alone. ``lists`` is
     False for one that connects and fails to list its tools. ``answer`` answers each request in its place.
@@ -30,6 +31,7 @@ class Outage:
         self.name, self.port = name, port
         self.refuse = 0
         self.token = ""
+        self.strangers = 0
         self.lists = True
         self.answer: ASGIApp | None = None
         self.gate: asyncio.Event | None = None
@@ -86,6 +88,9 @@ class Outage:
                 await app(scope, receive, send)
                 return
             self.seen += 1
+            if self.strangers and b"authorization" not in dict(scope["headers"]):
+                await Response(status_code=self.strangers)(scope, receive, send)
+                return
             agent = dict(scope["headers"]).get(b"user-agent", b"")
             if b"pallas-health" in agent:  # a probe is no connection
                 await app(scope, receive, send)

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import AgentDetail, Fault, ServerDetail, Verb
+from pallas.model import AgentDetail, Fault, FleetPort, ServerDetail, Verb
 
 from ...actions import bindings
 from ...agents.agent_knowledge import LookupFailed
@@ -30,6 +30,7 @@ from .agent_control import control, fleet_of, refusal
 from .agent_paragraphs import about_tool, overview, plain, pretty
 from .lock_lines import not_acceptable
 from .lock_screen import LockScreen
+from .resource_readings import ResourceReadings, about_resource
 from .tool_list import ToolList, ToolRow, tool_rows
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ of the servers it calls, its instruction, its registry entry.
 
 In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. A **!** differs
 from `tools.lock`: **a** shows what changed, word by word, and accepts it. In a **?** something is
-suspicious. **Enter** on a tool opens a form that calls it by hand. **c** shows its versions and what changed.
+suspicious. **Enter** on a tool opens a form that calls it by hand. **Enter** on a resource (**@**) reads it,
+**w** subscribes to it, so that it is read again with each update, or unsubscribes; leaving this screen does
+that too. **c** shows its versions and what changed.
 **e** opens the file in which the agent is configured, **u** looks everything up again, **y** copies what the
 section shows.
 """
@@ -73,6 +76,7 @@ section shows.
         self._loading = False
         self._beat_seen: object = None
         self._version = 0
+        self._resources = ResourceReadings(self, name, self._resource_changed)
 
     def compose(self) -> ComposeResult:
         yield TextLines(id="agent-text")
@@ -84,6 +88,7 @@ section shows.
 
     def on_mount(self) -> None:
         """Show the cached details, and ask for missing ones."""
+        self.tools.seen_of = self._resources.of
         self._show_section()
         self._take(self._known)
         self.look_up()
@@ -172,8 +177,21 @@ section shows.
             return [(detail.instruction or "It has no instruction.", "")]
         return [(pretty(detail.registry_entry) if detail.registry_entry else "It is in no registry.", "")]
 
-    def _show_details(self) -> None:
-        self.query_one("#tool-about", TextLines).put(about_tool(self.tools.selected, self._agent))
+    def _show_details(self, top: bool = True) -> None:
+        self.query_one("#tool-about", TextLines).put(self._details(), top=top)
+
+    def _details(self) -> list[tuple[str, str]]:
+        """The selected tool, server or resource."""
+        row = self.tools.selected
+        if row is not None and row.resource is not None:
+            return about_resource(row, self._resources.of(row), self._glyphs)
+        return about_tool(row, self._agent)
+
+    def _resource_changed(self) -> None:
+        """Something was read of a resource, or it was updated."""
+        self.tools.refresh()
+        if self._section == "tools":
+            self._show_details(top=False)
 
     def _say(self) -> None:
         status = self.query_one("#agent-status", Static)
@@ -218,20 +236,26 @@ section shows.
         if not self.is_mounted:
             return True
         typing = self.query_one(FilterLine).has_focus
-        if action not in ("filter", "choose", "accept"):
+        if action not in ("filter", "choose", "accept", "subscribe"):
             return True
         row = self.tools.selected
         if action == "accept":
             is_possible = row is not None and not not_acceptable(row.server)
+        elif action == "subscribe":
+            is_possible = row is not None and row.resource is not None and row.server.subscribes
         else:
-            is_possible = action == "filter" or (row is not None and row.tool is not None)
+            is_possible = action == "filter" or (
+                row is not None and (row.tool is not None or row.resource is not None)
+            )
         return self._section == "tools" and not typing and is_possible
 
     def choose(self) -> None:
-        """Call the selected tool by hand."""
+        """Call the selected tool by hand, or read the resource."""
         row = self.tools.selected
         if row is not None and row.tool is not None:
             self.post_message(self.CallTool(row))
+        elif row is not None and row.resource is not None and (fleet := self._free_fleet()) is not None:
+            self._resources.read(fleet, row)
 
     def action_choose(self) -> None:
         """Enter."""
@@ -288,6 +312,20 @@ section shows.
 
         self.app.push_screen(LockScreen(server), answered)
 
+    def action_subscribe(self) -> None:
+        """Subscribe to the selected resource, or unsubscribe from it."""
+        row = self.tools.selected
+        if row is not None and row.resource is not None and (fleet := self._free_fleet()) is not None:
+            self._resources.toggle(fleet, row)
+
+    def _free_fleet(self) -> FleetPort | None:
+        """The fleet, if it may be asked now; otherwise say why not."""
+        fleet = fleet_of(self)
+        if problem := refusal(fleet):
+            self.notify(problem, severity="warning", markup=False)
+            return None
+        return fleet
+
     async def _accept(self, server: ServerDetail) -> None:
         fleet = fleet_of(self)
         if fleet is None or server.lock is None:
@@ -303,7 +341,7 @@ section shows.
     async def action_copy(self) -> None:
         """Copy what the section shows: in the tools the selected one."""
         tools = self._section == "tools"
-        parts = about_tool(self.tools.selected, self._agent) if tools else self._paragraphs()
+        parts = self._details() if tools else self._paragraphs()
         self.notify(await copy(self.app, plain(parts)), markup=False)
 
     async def action_copy_source(self) -> None:

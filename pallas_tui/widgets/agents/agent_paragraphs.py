@@ -133,7 +133,7 @@ def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:
             parts += [("", ""), ("it lists, and cannot be used", DIM)]
             parts += [(each, "$text-warning") for each in row.server.left_out]
         return [*parts, *_beside_lock(row.server)]
-    if row.tool is None:
+    if row.tool is None:  # a resource has paragraphs of its own
         return [(row.name, STRONG), ("It was in the list before and is gone.", MARKS["removed"][1])]
     tool = row.tool
     parts = [(tool.name, STRONG)]

@@ -1,15 +1,16 @@
-"""The tools of an agent and of what it calls, with what changed in each list, as lines."""
+"""The tools of an agent and of what it calls, with what changed in each list, and resources, as lines."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from pallas.model import AgentDetail, ServerDetail, ToolDetail
+from pallas.model import AgentDetail, ResourceDetail, ServerDetail, ToolDetail
 from pallas.safe_text import one_line
 
 from ...text import Glyphs, Line, Part, clock, count, cropped, fit, width_of
 from ..row_list import RowList
 from ..tones import DIM, STRONG
 from .lock_lines import FOUND, HELD, change_of, lock_words
+from .resource_readings import NOT_READ, SeenResource
 
 MARKS = {
     "added": ("+", "$text-success"),
@@ -22,34 +23,39 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class ToolRow:
-    """A server (no ``name``), a tool, or one that is gone (no ``tool``); ``mark`` is a key of ``MARKS``."""
+    """A server (no ``name``), a tool, a resource, or a tool that is gone; ``mark`` is a key of ``MARKS``."""
 
     server: ServerDetail
     name: str = ""
     tool: ToolDetail | None = None
     mark: str = ""
+    resource: ResourceDetail | None = None
 
     @property
     def key(self) -> Hashable:
         """By what it is known again."""
+        if self.resource is not None:
+            return self.server.server, "", self.resource.uri
         return self.server.server, self.name
 
     @property
     def words(self) -> str:
         """What a filter looks in."""
-        tool = self.tool
-        return " ".join(
-            [self.server.server, self.name, *((tool.title, tool.description) if tool else ())]
-        ).lower()
+        tool, resource = self.tool, self.resource
+        words = [self.server.server, self.name]
+        words += [tool.title, tool.description] if tool is not None else []
+        words += [resource.uri, resource.title, resource.description] if resource is not None else []
+        return " ".join(words).lower()
 
 
 def tool_rows(detail: AgentDetail) -> tuple[ToolRow, ...]:
-    """Every server, each followed by its tools; those that are gone last."""
+    """Every server, each followed by its tools, those that are gone, and its resources."""
     found: list[ToolRow] = []
     for server in detail.servers:
         found.append(ToolRow(server))
         found += [ToolRow(server, tool.name, tool, _mark(server, tool.name)) for tool in server.tools]
         found += [ToolRow(server, name, None, "removed") for name in server.changes.removed]
+        found += [ToolRow(server, each.name or each.uri, resource=each) for each in server.resources]
     return tuple(found)
 
 
@@ -64,8 +70,8 @@ def _mark(server: ServerDetail, tool: str) -> str:
     return "changed" if tool in server.changes.changed else ""
 
 
-def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
-    """One line in ``width`` cells."""
+def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs, seen: SeenResource = NOT_READ) -> Line:
+    """One line in ``width`` cells; ``seen`` is what was read of a resource."""
     if not row.name:
         name = row.server.server or f"{agent} itself"
         about, style = changes_text(row.server), DIM
@@ -76,6 +82,10 @@ def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
         if row.server.problem:
             about, style = one_line(row.server.problem, 120), "$text-error"
         return cropped((*_both(name, about, width, glyphs, STRONG, style),), width)
+    if row.resource is not None:
+        sign, style = (glyphs.ok, "$text-success") if seen.is_followed else ("@", DIM)
+        what = seen.about or row.resource.uri
+        return cropped(((f"{sign} ", style), *_both(row.name, what, width - 2, glyphs, "", DIM)), width)
     sign, style = MARKS.get(row.mark, (" ", DIM))
     what = "is gone" if row.tool is None else row.tool.title or one_line(row.tool.description, 120)
     name_style = DIM if row.tool is None else ""
@@ -94,6 +104,8 @@ def changes_text(server: ServerDetail) -> str:
         if names:
             parts.append(f"{len(names)} {word}")
     tools = count(len(server.tools), "tool")
+    if server.resources:
+        tools = f"{tools}, {count(len(server.resources), 'resource')}"
     if not parts:
         return tools
     seen = f" since {clock(changes.since)}" if changes.since else ""
@@ -108,6 +120,8 @@ class ToolList(RowList[ToolRow]):
         self._agent = agent
         self._all: tuple[ToolRow, ...] = ()
         self._words: tuple[str, ...] = ()
+        self.seen_of: Callable[[ToolRow], SeenResource] = lambda row: NOT_READ
+        """What was read of the resource of a row."""
 
     def row_key(self, row: ToolRow) -> Hashable:
         return row.key
@@ -142,7 +156,9 @@ class ToolList(RowList[ToolRow]):
         return True
 
     def line_at(self, index: int, width: int) -> Line:
-        return tool_line(self.rows[index], self._agent, width, self._glyphs)
+        row = self.rows[index]
+        seen = self.seen_of(row) if row.resource is not None else NOT_READ
+        return tool_line(row, self._agent, width, self._glyphs, seen)
 
     def empty_text(self) -> str:
         return "No tool matches.\nEscape clears the filter." if self._words else self.hint

@@ -109,6 +109,8 @@ class Connection:
         """Why it is not connected."""
         self.since = 0.0
         """When it was opened or lost, in Unix seconds; 0 before it was opened first."""
+        self.failed_at = 0.0
+        """When it was lost, or could not be opened, last."""
         self.link = Link(one_line(name, 80))
         self._transport = transport
         self._settings = settings
@@ -188,7 +190,7 @@ class Connection:
             end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._calls[end] = client
             try:
-                with nullcontext() if work is _asked_whether_it_answers else self._busy():
+                with nullcontext() if work is ask_whether_it_answers else self._busy():
                     return await work(client)
             except Exception as error:
                 if not self._lost_by(error, fate, client):
@@ -219,7 +221,7 @@ class Connection:
         is_busy = self._working > 0 and monotonic() - self._active_at < BUSY_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                await self.call(_asked_whether_it_answers)
+                await self.call(ask_whether_it_answers)
         except TimeoutError:
             return is_busy
         return True
@@ -234,6 +236,7 @@ class Connection:
             return
         self._drains = drains
         self.client, self.error, self.since = None, error, time()
+        self.failed_at = self.since
         self.link.is_open = False
         self._wake.set()
         self._watch.lost(error)
@@ -294,7 +297,7 @@ class Connection:
         causes = list(leaves_of(error))
         cause = causes[0] if len(causes) == 1 else error
         if not opening.done():
-            self.error = cause
+            self.error, self.failed_at = cause, time()
             opening.set_exception(cause)
             opening.exception()
         elif is_newest:
@@ -439,7 +442,8 @@ def _with_schema(tool: Tool, schema: Mapping[str, Any] | None) -> Tool:
     return tool if schema is None else tool.model_copy(update={"output_schema": dict(schema)})
 
 
-async def _asked_whether_it_answers(client: Client) -> None:
+async def ask_whether_it_answers(client: Client) -> None:
+    """Ask a server something small. Raises ConnectionError, also for an HTTP status, and the SDK's errors."""
     try:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await client.session.send_discover(client.protocol_version)

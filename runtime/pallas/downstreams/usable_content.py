@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pallas.safe_text import one_line
 
+from .media_types import size_of_base64
 from .result_fit import (
     Findings,
     Fitted,
@@ -276,7 +277,7 @@ def _size(block: Mapping[str, Any]) -> int | None:
     if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 63:
         return size
     data = next((each for key in ("data", "blob") if isinstance(each := block.get(key), str)), None)
-    return None if data is None else len(data) * 3 // 4 - data[-2:].count("=")
+    return None if data is None else size_of_base64(data)
 
 
 def _text(text: str) -> _Object:

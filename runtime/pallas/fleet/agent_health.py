@@ -219,7 +219,9 @@ def _with_connection(downstream: Downstream, connection: ServerConnection | None
     if connection is None:
         return downstream
     is_ok = downstream.reach is ProbeResult.OK
-    found = "" if downstream.detail == NOT_RUNNING and connection.error else downstream.detail
+    is_used = is_ok and connection.needs_caller and connection.is_open
+    is_known = downstream.detail == NOT_RUNNING and connection.error
+    found = "" if is_used or is_known else downstream.detail
     return replace(
         downstream,
         connection=connection,

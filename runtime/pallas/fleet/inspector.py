@@ -19,6 +19,7 @@ from pallas.model import (
     FaultType,
     FleetSnapshot,
     PayloadDetail,
+    ResourceReading,
     ServerDetail,
     ToolDetail,
     ToolOutcome,
@@ -45,11 +46,14 @@ log = logging.getLogger(__name__)
 LIST_TIMEOUT: Final = 20.0
 DESCRIBE_TIMEOUT: Final = 27.0
 CALL_TIMEOUT: Final = 300.0
+# For a connection, a subscription and a reading, or for an update and a reading.
+FOLLOW_TIMEOUT: Final = 50.0
 # Servers that are asked at one time: each may be a program to start.
 _AT_A_TIME: Final = 6
 _MAX_ENTRY: Final = 64 * 1024
 _MODULES: Final = (
     "pallas.executors.fastagent.tools_seam",
+    "pallas.toolbox.resource_reading",
     "pallas.toolbox.tool_call",
     "pallas.tools_lock.live_surface",
 )
@@ -114,7 +118,7 @@ def _cancel(task: asyncio.Task[Any]) -> None:
 
 
 class Inspector:
-    """Answers ``describe`` and ``call_tool`` for the agents of one fleet. Belongs to its event loop.
+    """Describes the agents of one fleet, calls tools and reads resources by hand. Belongs to its event loop.
 
     Every connection is one of its own and closed afterwards, so nothing here disturbs a run, and a server
     can be looked at while its agent is stopped or broken. ``snapshot`` is the fleet's, None where it has no
@@ -133,6 +137,7 @@ class Inspector:
         self._seen = seen
         self._locks = ToolLocks(context.options.lock_mode)
         self._pending = PendingCalls()
+        self._subscriptions: Any = None
 
     async def describe(self, name: str) -> AgentDetail:
         """Everything about an agent, 30 s at most; a server that does not answer has a ``problem``.
@@ -198,6 +203,26 @@ class Inspector:
         )
         return outcome
 
+    async def read_resource(self, name: str, server: str, uri: str) -> ResourceReading:
+        """Read a resource of a downstream once, within 20 s. Raises Fault."""
+        endpoint = self._downstream(name, server)
+        await _load()
+        readings = importlib.import_module("pallas.toolbox.resource_reading")
+        return await self._read(server, readings.read_resource(endpoint, uri), LIST_TIMEOUT)
+
+    async def follow_resource(
+        self, name: str, server: str, uri: str, subscription: str = "", after: int = 0
+    ) -> ResourceReading:
+        """Subscribe to a resource, or wait for its next update; cancelling ends the subscription."""
+        endpoint = self._downstream(name, server)
+        await _load()
+        if self._subscriptions is None:
+            readings = importlib.import_module("pallas.toolbox.resource_reading")
+            self._subscriptions = readings.ResourceSubscriptions()
+        all_ = self._subscriptions
+        work = all_.following(subscription, after) if subscription else all_.begin(endpoint, uri)
+        return await self._read(server, work, FOLLOW_TIMEOUT)
+
     async def accept_tools(self, name: str, server: str, digest: str) -> str:
         """Accept what a downstream lists, 30 s at most; return it in words. Raises Fault."""
         agent = self._agent(name)
@@ -217,8 +242,25 @@ class Inspector:
         return said
 
     async def close(self) -> None:
-        """End the calls under way."""
+        """End the calls under way, and the subscriptions."""
         await self._pending.close()
+        if self._subscriptions is not None:
+            await self._subscriptions.close()
+
+    async def _read(
+        self, server: str, work: Coroutine[Any, Any, ResourceReading], seconds: float
+    ) -> ResourceReading:
+        try:
+            return await self._pending.run(work, seconds)
+        except TimeoutError:
+            text = f"{one_line(server, 80)} did not give the resource within {seconds:.0f} s"
+            raise Fault(FaultType.TIMEOUT, text) from None
+
+    def _downstream(self, name: str, server: str) -> ServerEndpoint:
+        agent = self._agent(name)
+        if not server:
+            raise Fault(FaultType.CONFIG, f"{agent.name} itself has no resources; name one of its servers")
+        return self._endpoint(agent, server)
 
     async def _server(
         self,

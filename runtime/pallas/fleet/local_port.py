@@ -25,6 +25,7 @@ from pallas.model import (
     PastRun,
     Principal,
     ReplicaRecord,
+    ResourceReading,
     RunElsewhere,
     RunRecord,
     RunRequest,
@@ -173,6 +174,14 @@ class LocalPort(FleetPort):
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
     ) -> ToolOutcome:
         return await self._fleet.call_tool(agent, server, tool, arguments, bearer)
+
+    async def read_resource(self, agent: str, server: str, uri: str) -> ResourceReading:
+        return await self._fleet.inspector.read_resource(agent, server, uri)
+
+    async def follow_resource(
+        self, agent: str, server: str, uri: str, subscription: str = "", after: int = 0
+    ) -> ResourceReading:
+        return await self._fleet.inspector.follow_resource(agent, server, uri, subscription, after)
 
     async def accept_tools(self, agent: str, server: str, digest: str) -> str:
         return await self._fleet.inspector.accept_tools(agent, server, digest)

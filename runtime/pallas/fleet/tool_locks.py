@@ -40,10 +40,17 @@ class ToolLocks:
         more = len(live.tools) > len(shown)
         problem = f"it has more tools; only the first {len(shown)} are shown" if more else live.problem
         compared = await asyncio.to_thread(self._compared, agent, server, live.surface)
-        return (
-            ServerDetail(server, details, problem=problem, lock=compared, left_out=live.left_out),
-            live.surface,
+        readings = importlib.import_module("pallas.toolbox.resource_reading")
+        found = ServerDetail(
+            server,
+            details,
+            problem=problem,
+            left_out=live.left_out,
+            lock=compared,
+            resources=readings.resource_details(list(live.resources)),
+            subscribes=live.subscribes,
         )
+        return found, live.surface
 
     async def with_findings(
         self, details: Collection[ServerDetail], surfaces: "dict[str, Surface]"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from .discovery import TaskRecord
 from .event_types import Event
-from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
+from .inspection import AgentDetail, Envelope, Exchange, ResourceReading, ToolOutcome
 from .ledger_records import (
     MAX_SEARCH,
     MessageRecord,
@@ -39,6 +39,8 @@ type AgentName = Annotated[str, ArgumentRules(is_agent=True, log_field="agent")]
 type RunId = Annotated[str, ArgumentRules(shown=60, log_field="run_id")]
 type Handle = Annotated[str, ArgumentRules(shown=9)]
 """The id of a thread or a task. It is shown only in part, since the whole id gives access."""
+type ServerName = Annotated[str, ArgumentRules(minimum=1, maximum=200)]
+type Uri = Annotated[str, ArgumentRules(minimum=1, maximum=2_000, shown=200)]
 type PageSize = Annotated[int, ArgumentRules(minimum=1, maximum=200)]
 _MAX_CHANGED: Final = 500_000
 """Characters of a text that is other than it was in a run: a body has at most 1 MiB."""
@@ -240,6 +242,31 @@ class FleetPort(ABC):
         """
 
     @operation(
+        "POST /agents/{agent}/resources/read", title="read resource {uri} of {server}", deadline_s=25.0
+    )
+    async def read_resource(self, agent: AgentName, server: ServerName, uri: Uri) -> ResourceReading:
+        """Read a resource of a downstream once, within 20 s. Raises Fault (UPSTREAM)."""
+
+    @operation(
+        "POST /agents/{agent}/resources/follow", title="follow resource {uri} of {server}", deadline_s=55.0
+    )
+    async def follow_resource(
+        self,
+        agent: AgentName,
+        server: ServerName,
+        uri: Uri,
+        subscription: Annotated[str, ArgumentRules(maximum=40)] = "",
+        after: Annotated[int, ArgumentRules(maximum=10**9)] = 0,
+    ) -> ResourceReading:
+        """Subscribe to a resource of a downstream, and read it; then wait for its updates, call by call.
+
+        With a ``subscription`` of an earlier answer it waits until the server has notified of more updates
+        than ``after``, 20 s at most. The subscription ends when a call is cancelled or fails, and when none
+        follows for 30 s. Raises Fault: CONFIG if the server takes no subscriptions or too many are followed,
+        UPSTREAM once the subscription has ended.
+        """
+
+    @operation(
         "POST /agents/{agent}/tools/accept",
         title="accept the tools of {server}",
         deadline_s=35.0,
@@ -248,7 +275,7 @@ class FleetPort(ABC):
     async def accept_tools(
         self,
         agent: AgentName,
-        server: Annotated[str, ArgumentRules(minimum=1, maximum=200)],
+        server: ServerName,
         digest: Annotated[str, ArgumentRules(minimum=1, maximum=200)],
     ) -> str:
         """Write what a downstream lists into the project's ``tools.lock``; returns in words what was done.

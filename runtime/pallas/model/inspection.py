@@ -37,8 +37,32 @@ class ToolChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceDetail:
+    """A resource as its server lists it."""
+
+    uri: str  # as it is shown: secrets are masked
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    media_type: str = ""
+    size: int | None = None  # in bytes, None where the server does not say
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceReading:
+    """The contents of a resource, as text."""
+
+    text: str  # contents that are no text are named with their type and size
+    at: float  # when it was read
+    subscription: str = ""  # by what it is followed; empty if it was read once
+    updates: int = 0  # of which the server has notified since the subscription began
+    updated_at: float | None = None  # when the last one was heard of
+    problem: str = ""  # why it could not be read after an update, one line
+
+
+@dataclass(frozen=True, slots=True)
 class ServerDetail:
-    """An MCP server and its tools."""
+    """An MCP server, its tools and its resources."""
 
     server: str  # empty for the agent's own endpoint
     tools: tuple[ToolDetail, ...] = ()
@@ -46,6 +70,8 @@ class ServerDetail:
     problem: str = ""  # why there are no tools, one line
     left_out: tuple[str, ...] = ()  # what it lists and cannot be used, with reasons, at most 50
     lock: ServerLock | None = None  # None where it is not compared
+    resources: tuple[ResourceDetail, ...] = ()  # at most 500
+    subscribes: bool = False  # whether it takes subscriptions to its resources
 
 
 @dataclass(frozen=True, slots=True)

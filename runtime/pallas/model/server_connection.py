@@ -31,12 +31,24 @@ class ServerConnection:
     """What the last check of an open one found; empty before the first."""
     needs_caller: bool = False
     """Whether only a caller's bearer opens it, so that it says nothing of other callers."""
+    open_count: int = 0
+    """How many are open."""
+    failed_count: int = 0
+    """How many conversations are without it while others have it, because their connection failed."""
+    failure: str = ""
+    """Why the last of those failed, without a word on the caller."""
+    failed_at: float = 0.0
+    """When that was, in Unix seconds; 0 if none has failed."""
 
     def __str__(self) -> str:
         if not self.is_open:
             return self.error
         counted = f"{self.tools} tool{'s' * (self.tools != 1)}"
         parts = [f"connected, {self.version}" if self.version else "connected", counted]
+        if self.needs_caller:
+            parts.append(f"{self.open_count} connection{'s' * (self.open_count != 1)} with callers' tokens")
+        if self.failed_count:
+            parts.append(f"{self.failed_count} without it: {self.failure}")
         if self.left_out_count:
             parts.append(f"{self.left_out_count} left out: {named(self.left_out, self.left_out_count)}")
         return ", ".join(parts)

@@ -3,9 +3,10 @@
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -41,12 +42,18 @@ _TAIL: Final = 2_000
 
 @asynccontextmanager
 async def connected(
-    endpoint: ServerEndpoint, bearer: str | None = None, left_out: list[LeftOut] | None = None
+    endpoint: ServerEndpoint,
+    bearer: str | None = None,
+    left_out: list[LeftOut] | None = None,
+    *,
+    heard: Callable[[Any], Awaitable[None]] | None = None,
+    ended: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Client]:
     """Yield a client of the server, connected as the project configures; closes it and its program
     afterwards.
 
-    ``left_out`` gets what of its lists cannot be used. ``bearer`` is sent only if the server opted in. Has no
+    ``left_out`` gets what of its lists cannot be used, ``heard`` what the server notifies of; ``ended`` is
+    called when a program has closed its output. ``bearer`` is sent only if the server opted in. Has no
     deadline: its owner cancels it, once. Raises Fault (UPSTREAM, CONFIG) with one line that names the
     problem and the place to fix it.
     """
@@ -56,9 +63,8 @@ async def connected(
     found: list[LeftOut] = left_out if left_out is not None else []
     way = _transport(endpoint, endpoint.headers(bearer), seen)
     name = endpoint.config.name
-    opener = Opener(
-        name, way, Settings(mode=endpoint.mode), Callbacks(), _heard(found), Link(one_line(name, 80)), {}
-    )
+    hears = Heard(partial(_read, found), heard or _hear_nothing, lambda client: ended())
+    opener = Opener(name, way, Settings(mode=endpoint.mode), Callbacks(), hears, Link(one_line(name, 80)), {})
     try:
         async with opener.entered() as client:
             yield client
@@ -73,23 +79,20 @@ async def connected(
         seen.close()
 
 
-def _heard(left_out: list[LeftOut]) -> Heard:
-    """Make results usable; what a server says wrong costs the thing that it is about."""
+def _read(left_out: list[LeftOut], method: str, result: Any, version: str | None) -> UsableResult:
+    """Make a result usable; what a server says wrong costs the thing that it is about."""
+    made = usable_result(method, result, version)
+    if method in LISTS:
+        left_out.extend(made.findings)
+    if made.result is None or not made.output_schemas:
+        return made
+    shown = {**made.result, "tools": [_whole(each, made.output_schemas) for each in made.result["tools"]]}
+    # A person sees the schemas that the protocol allows.
+    allowed = refusal(method, known_version(version), shown) is None
+    return replace(made, result=shown) if allowed else made
 
-    def read(method: str, result: Any, version: str | None) -> UsableResult:
-        made = usable_result(method, result, version)
-        if method in LISTS:
-            left_out.extend(made.findings)
-        if made.result is None or not made.output_schemas:
-            return made
-        shown = {**made.result, "tools": [_whole(each, made.output_schemas) for each in made.result["tools"]]}
-        # A person sees the schemas that the protocol allows.
-        allowed = refusal(method, known_version(version), shown) is None
-        return replace(made, result=shown) if allowed else made
 
-    async def nothing(message: Any) -> None: ...
-
-    return Heard(read, nothing, lambda client: None)
+async def _hear_nothing(message: Any) -> None: ...
 
 
 def _whole(tool: dict[str, Any], schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

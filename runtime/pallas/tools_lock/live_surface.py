@@ -32,6 +32,10 @@ class LiveServer:
     problem: str = ""
     left_out: tuple[str, ...] = ()
     """What it lists and cannot be used, with reasons, one line each, at most ``MAX_LEFT_OUT``."""
+    resources: tuple[Any, ...] = ()
+    """Those of the protocol."""
+    subscribes: bool = False
+    """Whether it takes subscriptions to them."""
 
 
 async def look_at(endpoint: ServerEndpoint, bearer: str | None = None) -> LiveServer:
@@ -51,7 +55,8 @@ async def all_tools(client: Client) -> list[Any]:
 
 async def read_surface(client: Client) -> LiveServer:
     """Return all that a connected server lists; what it does not offer is empty. Raises errors of the SDK."""
-    tools, more_tools = await _pages(client.list_tools, "tools")
+    has_tools = client.server_capabilities.tools is not None
+    tools, more_tools = await (_pages if has_tools else _optional)(client.list_tools, "tools")
     prompts, more_prompts = await _optional(client.list_prompts, "prompts")
     resources, more_resources = await _optional(client.list_resources, "resources")
     templates, more_templates = await _optional(client.list_resource_templates, "resource_templates")
@@ -67,7 +72,14 @@ async def read_surface(client: Client) -> LiveServer:
     problem = f"it has more than {MAX_ITEMS} {names}" if names else ""
     if is_large:
         problem = f"its texts and schemas have more than {MAX_SURFACE // 2**20} MiB"
-    return LiveServer(surface, tuple(tools), problem)
+    offered = client.server_capabilities.resources
+    return LiveServer(
+        surface,
+        tuple(tools),
+        problem,
+        resources=tuple(resources),
+        subscribes=offered is not None and bool(offered.subscribe),
+    )
 
 
 def _surface(

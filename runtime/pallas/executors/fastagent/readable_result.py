@@ -22,20 +22,13 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from pallas.downstreams.media_types import is_text_type, plain_media_type, size_of_base64
 from pallas.safe_text import one_line
 
 type Takes = Callable[[str, Literal["embedded", "link"]], bool]
 """Whether the model takes content of that media type, in the result or behind a link."""
 
 FAILED: Final = "The call failed, and the tool did not say why."
-_TEXT_TYPES: Final = frozenset(
-    "application/" + name
-    for name in (
-        "json", "ld+json", "x-ndjson", "jsonl", "xml", "yaml", "x-yaml", "toml", "csv", "sql", "javascript",
-        "x-javascript", "typescript", "x-sh", "x-python", "graphql", "rtf", "x-www-form-urlencoded",
-    )
-)  # fmt: skip
-_TEXT_ENDINGS: Final = ("+json", "+xml", "+yaml")
 _DESCRIPTION: Final = 500
 
 
@@ -84,8 +77,8 @@ def _readable_block(block: Any, takes: Takes) -> Any:
 
 
 def _readable_file(block: EmbeddedResource, found: BlobResourceContents, takes: Takes) -> Any:
-    media_type = _plain_type(found.mime_type)
-    if _is_text_type(media_type):
+    media_type = plain_media_type(found.mime_type)
+    if is_text_type(media_type):
         try:
             return _text(f"{_address(found)}:\n{b64decode(found.blob, validate=True).decode()}")
         except (binascii.Error, UnicodeDecodeError):
@@ -111,14 +104,6 @@ def _says_the_same(texts: Sequence[str], structured: Any) -> bool:
     return bool(said == structured or (wrapped is not None and said == wrapped))
 
 
-def _plain_type(media_type: str | None) -> str:
-    return (media_type or "application/octet-stream").partition(";")[0].strip().lower()
-
-
-def _is_text_type(media_type: str) -> bool:
-    return media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(_TEXT_ENDINGS)
-
-
 def _address(found: TextResourceContents | BlobResourceContents) -> str:
     kind = f" ({one_line(found.mime_type, 100)})" if found.mime_type else ""
     return f"{one_line(str(found.uri), 500)}{kind}"
@@ -135,7 +120,7 @@ def _link(link: ResourceLink) -> str:
 
 
 def _left_out(what: str, media_type: str, data: str) -> TextContent:
-    size = len(data) * 3 // 4 - data[-2:].count("=")
+    size = size_of_base64(data)
     return _text(
         f"[Left out: {what}, {one_line(media_type, 100)}, {size:,} bytes; this model does not take it]"
     )

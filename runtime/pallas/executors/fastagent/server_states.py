@@ -41,7 +41,7 @@ class ServerStates:
         """Return each server that an instance has, or lacks; without the ``unconfigured`` ones."""
         connections, missing = self._connections(), self._missing()
         names = sorted({*connections, *missing} - {*unconfigured})
-        found = (self._state(name, connections.get(name, []), missing.get(name)) for name in names)
+        found = (self._state(name, connections.get(name, []), missing.get(name, [])) for name in names)
         return tuple(each for each in found if each is not None)
 
     async def check(self, server: str, seconds: float) -> None:
@@ -60,17 +60,21 @@ class ServerStates:
             await asyncio.wait(attempts, timeout=seconds)
 
     def _state(
-        self, server: str, connections: list[Connection], missing: Missing | None
+        self, server: str, connections: list[Connection], missing: list[Missing]
     ) -> ServerConnection | None:
         live = [each for each in connections if each.is_open]
-        if not live and missing is None:  # connected on demand
+        if not live and not missing:  # connected on demand
             return None
         listed, name = self._listed[server], one_line(server, 80)
         checked, error = self._checked.get(server, _UNCHECKED) if live else _UNCHECKED
         since = min((each.since for each in live), default=0.0)
-        if missing is not None and not live:
-            error = missing.why + (f" ({missing.detail})" if missing.detail else "")
+        if missing and not live:
+            error = _words(missing[-1])
             since = max((each.since for each in connections), default=0.0)
+        failed = missing if live else []
+        if is_forwarded := self._forwarded(server):
+            # An instance without a caller's bearer waits for one, and has not failed.
+            failed = [each for each in failed if each.refused is not None and each.refused[1] == "forwarded"]
         return ServerConnection(
             server=name,
             is_open=bool(live),
@@ -82,7 +86,11 @@ class ServerStates:
             left_out_count=listed.left_out_count,
             problem=one_line(listed.problem, 600) if live else "",
             checked=checked,
-            needs_caller=self._forwarded(server),
+            needs_caller=is_forwarded,
+            open_count=len(live),
+            failed_count=len(failed),
+            failure=one_line(_words(failed[-1]), 300) if failed else "",
+            failed_at=max((each.failed_at for each in connections), default=0.0) if failed else 0.0,
         )
 
     def _connections(self) -> dict[str, list[Connection]]:
@@ -92,8 +100,16 @@ class ServerStates:
                 found.setdefault(name, []).append(connection)
         return found
 
-    def _missing(self) -> dict[str, Missing]:
-        return {name: why for servers in self._instances() for name, why in servers.missing().items()}
+    def _missing(self) -> dict[str, list[Missing]]:
+        found: dict[str, list[Missing]] = {}
+        for servers in self._instances():
+            for name, why in servers.missing().items():
+                found.setdefault(name, []).append(why)
+        return found
+
+
+def _words(missing: Missing) -> str:
+    return missing.why + (f" ({missing.detail})" if missing.detail else "")
 
 
 async def _check(connections: list[Connection], seconds: float) -> Found:

@@ -166,6 +166,8 @@ class Prober:
                 silence = f"no answer within {self._timeout_s:g} s"
                 return Finding(found(config, ProbeResult.UNREACHABLE, silence), certain=False)
         finding = await look(config, client, self._eras, self._timeout_s)
+        if now is not None and now.is_open and now.needs_caller and finding.refuses_strangers:
+            return Finding(found(config, ProbeResult.OK))  # the probe has no token, and callers have
         if finding.downstream.reach is not ProbeResult.OK or config.transport == "stdio":
             return finding
         now = self._connection(config.name)

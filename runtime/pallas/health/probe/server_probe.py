@@ -6,6 +6,7 @@ understood, ``initialize``, then ``DELETE`` of the session. One deadline covers 
 
 import asyncio
 import logging
+import re
 import shlex
 import shutil
 import ssl
@@ -58,12 +59,21 @@ Eras = MutableMapping[str, Era]
 Found = tuple[ProbeResult, str]
 
 
+# Of a server or gateway that shows a login, hides itself, or wants another kind of request.
+_REFUSAL: Final = re.compile(r"HTTP [1-4]\d\d\b")
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one probe. It is not ``certain`` if the trouble may be momentary."""
 
     downstream: Downstream
     certain: bool = True
+
+    @property
+    def refuses_strangers(self) -> bool:
+        """Whether the server has answered, but not as one that takes whoever asks."""
+        return self.downstream.reach is not ProbeResult.OK and bool(_REFUSAL.match(self.downstream.detail))
 
 
 def probe_client(verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
