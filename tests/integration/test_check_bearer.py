@@ -70,6 +70,25 @@ def test_it_proves_every_downstream_with_a_url_and_shows_no_token(
 
 
 @pytest.mark.slow
+def test_an_agent_of_a_card_and_one_that_its_entry_names_are_checked_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PR-26
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    root = write_project(
+        tmp_path / "project",
+        {"clerk": None, "named": agent_module("other", ("shop",))},
+        keys={"clerk": {"module": None, "card": "agents/clerk.md"}, "named": {"agent": "other"}},
+        config={"mcp": {"servers": {"shop": SERVERS["shop"]}}},
+        files={"agents/clerk.md": "---\ntype: agent\nname: clerk\nservers: [shop]\n---\nYou file.\n"},
+    )
+    with own_modules(root):
+        assert run(["check", "bearer", str(root), "--callers", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [each.partition(":")[0] for each in lines] == ["ok   clerk -> shop", "ok   named -> shop", "ok"]
+
+
+@pytest.mark.slow
 def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
     small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,19 @@ async def test_several_files_at_once_are_one_reload_of_each_agent(saves: Saves) 
     }
 
 
+async def test_a_script_of_a_stdio_server_that_is_not_python_changes_nothing(saves: Saves) -> None:
+    mark, before = saves.fleet.hub.seq, (saves.root / "echo_server.py").read_text()
+    saves.write("echo_server.py", before + "def oops(:\n")
+    outcome = await saves.outcome("tools", mark)
+    assert outcome.outcome == "failed"
+    assert outcome.place == f"echo_server.py:{before.count(chr(10)) + 1}"
+    assert outcome.error.startswith(f"{outcome.place}: server echo is not valid Python: ")
+    for era in ERAS:
+        async with client(saves.fleet, "tools", era=era) as caller:
+            assert "echo:x" in await ask(caller, "use your tool")
+    assert await saves.after("echo_server.py", before + "# right again\n") == {"tools"}
+
+
 async def test_the_script_of_a_stdio_server_concerns_the_agents_that_use_it(saves: Saves) -> None:
     assert await saves.after("echo_server.py", ECHO_SERVER.replace('"echo:"', '"again:"')) == {"tools"}
     async with client(saves.fleet, "tools") as caller:

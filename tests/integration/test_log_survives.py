@@ -11,7 +11,8 @@ import pytest
 from fast_agent import context
 from fast_agent.config import LoggerSettings, Settings
 from support.hooks import uninstall
-from support.live import agent_module, ask, client, running, write_project
+from support.live import agent_module, all_ready, ask, client, running, write_project
+from support.waiting import until
 
 from pallas.config import load_project
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
@@ -105,6 +106,31 @@ async def test_an_agent_that_fails_to_import_leaves_the_log_as_it_was(
         assert fleet.agents[0].state is AgentState.ERROR
         check_all(log_file, "in error")
     assert capfd.readouterr() == ("", "")
+
+
+async def test_what_fast_agent_warns_of_while_it_reads_a_card_or_a_module_is_logged_and_the_agent_starts(
+    tmp_path: Path, log_file: Path
+) -> None:
+    warns = "from fast_agent.core.logging.logger import get_logger\nget_logger('mine').warning('heed this')\n"
+    root = write_project(
+        tmp_path / "project",
+        {"clerk": None, "warns": warns + agent_module("warns")},
+        keys={"clerk": {"module": None, "card": "agents/clerk.md"}},
+        files={"agents/clerk.md": "---\ntype: agent\nname: clerk\nskills: ../skills\n---\nYou file.\n"},
+    )
+
+    def warned() -> set[tuple[str, str]]:
+        records = map(json.loads, log_file.read_text("utf-8").splitlines())
+        return {
+            (each.get("agent", ""), each["message"].partition("] ")[2])
+            for each in records
+            if each["level"] == "WARNING"
+        }
+
+    async with running(root) as fleet:
+        assert {each.name: each.reason for each in fleet.agents} == {"clerk": "", "warns": ""}
+        assert all_ready(fleet)
+        await until(lambda: {("clerk", "Skills directory not found"), ("warns", "heed this")} <= warned())
 
 
 async def test_fast_agents_own_set_up_is_followed_by_ours(log_file: Path) -> None:

@@ -181,3 +181,21 @@ async def test_its_routes_are_made_once_and_by_the_first_request(
         answers = await asyncio.gather(*(client.get("/whoami") for _ in range(5)))
         assert [answer.status_code for answer in answers] == [200] * 5
         assert made == [served.rest]
+
+
+async def test_a_parameter_that_a_path_does_not_take_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    async with api(tmp_path / "p") as served, served.client() as client:
+        assert (await client.post("/agents", json={"name": "made"})).status_code == 201
+        wrong = [
+            (await client.get("/runs?agnet=echo"), "agnet"),
+            (await client.get("/threads", params={"serach": "x"}), "serach"),
+            (await client.delete("/agents/made?verison=7"), "verison"),
+            (await client.post(f"{CHAT}?stream=true", json={"message": "x"}), "stream"),
+        ]
+        for answer, name in wrong:
+            assert answer.status_code == 400
+            assert answer.json()["error"].startswith(f"{name}: there is no such parameter; ")
+            assert answer.json()["data"]["key"] == name
+        assert "known: agent, thread, status" in wrong[0][0].json()["error"]
+        assert (await client.get("/agents/made")).status_code == 200
+        assert served.executor.turns == []

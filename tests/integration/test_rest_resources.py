@@ -222,7 +222,7 @@ async def test_changes_are_written_down_and_looks_are_not(
         await http.get("/agents")
         await http.post("/secrets", json={"name": "s", "data": {"K": "value-of-the-key"}})
         await http.post("/secrets", json={"name": "s"})
-        await http.delete("/secrets/s?x=1")
+        await http.delete("/secrets/s?version=1")
     told = [record for record in caplog.records if record.name == "pallas.audit"]
     assert [(each.audit, each.verb, each.path, each.status) for each in told] == [  # type: ignore[attr-defined]
         ("changed", "create", "/api/v1/secrets", 201),

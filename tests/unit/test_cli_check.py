@@ -642,3 +642,35 @@ def test_with_an_import_each_line_is_told_once(folder: Folder, capsys: pytest.Ca
     assert check(folder.root, do_import=True) == 2
     err = capsys.readouterr().err
     assert err.count("there is no taly") == 1, err
+
+
+def test_a_program_or_script_of_a_server_that_is_missing_is_warned_of_and_one_that_is_not_python_refused(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("servers/good.py", "import helper\n").write("servers/helper.py", "def oops(:\n")
+    folder.agents(
+        AGENTS + "servers:\n  web: {command: python servers/web.py, url: 'http://127.0.0.1:24250/mcp'}\n"
+    )
+    folder.config(
+        "default_model: generic.scripted\n"
+        "mcp:\n"
+        "  servers:\n"
+        "    good: {command: python, args: [servers/good.py]}\n"
+        "    gone: {command: python, args: [servers/gone.py]}\n"
+        "    none: {command: no-such-program}\n"
+        "    here: {command: python, args: [good.py], cwd: servers}\n"
+    )
+    assert check(folder.root) == 2
+    fix = "install it, or name it with its path; paths start at its cwd"
+    lines = [each for each in capsys.readouterr().err.splitlines() if "jarvis" not in each]
+    assert sorted(lines) == sorted(
+        [
+            f"agents.yaml:7: warning: servers.web.command: there is no script servers/web.py; {fix}",
+            "fastagent.config.yaml:5: warning: mcp.servers.gone.command: "
+            f"there is no script servers/gone.py; {fix}",
+            "fastagent.config.yaml:6: warning: mcp.servers.none.command: "
+            f"no-such-program is not on PATH; {fix}",
+            "servers/helper.py:1: mcp.servers.good.command: is not valid Python: invalid syntax; "
+            "fix it there, or above",
+        ]
+    )

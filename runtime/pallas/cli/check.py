@@ -10,11 +10,12 @@ from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
 from pallas.config.agent_code import choice_of, read_agents
-from pallas.config.command import program_problem
 from pallas.config.files import is_file, shown
 from pallas.config.notes import Notes
 from pallas.config.textfile import read_text
 from pallas.safe_text import one_line
+
+from .program_check import program_mistakes
 
 
 def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bool = False) -> int:
@@ -56,7 +57,7 @@ def _found_mistakes(
     if project.scripted is not None:
         mistakes += _script_mistakes(project.scripted)
     mistakes += (
-        *_program_warnings(project),
+        *program_mistakes(project),
         *_schema_warnings(project),
         *_code_mistakes(project, do_import),
         *model_mistakes(project),
@@ -95,21 +96,6 @@ def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:
 
 def _told(mistakes: Iterable[Mistake], agent: str) -> bool:
     return any(mistake.key.startswith(f"agents.{agent}.") for mistake in mistakes)
-
-
-def _program_warnings(project: Project) -> tuple[Mistake, ...]:
-    """Warn of workers whose program is missing.
-
-    It may be installed before the fleet starts, so nothing is refused.
-    """
-    notes = Notes()
-    for agent in project.agents.values():
-        worker = agent.worker
-        path = worker.env.get("PATH") if worker is not None else None
-        if worker is not None and (problem := program_problem(worker.command, worker.cwd, path)):
-            hint = "install it, or name it with its path; paths start at its cwd"
-            notes.warn(agent.where, f"agents.{agent.name}.command", problem, hint)
-    return notes.sorted([])
 
 
 def _schema_warnings(project: Project) -> tuple[Mistake, ...]:

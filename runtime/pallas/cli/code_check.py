@@ -41,7 +41,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
         for module in dict.fromkeys(filter(None, (module_of(agent), payload_module(agent)))):
             for path in find_imports(project.root, module).files:
                 if path not in trees:
-                    trees[path] = _parsed(project.root, path, f"agents.{agent.name}", notes)
+                    trees[path] = parsed(project.root, path, f"agents.{agent.name}", notes)
         _note_servers(project, agent, notes)
         _note_choice(project, agent, notes)
         _note_fast(project, agent, notes)
@@ -118,7 +118,8 @@ def _instructions(
                     yield path, node.value, node.lineno
 
 
-def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:
+def parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:
+    """Parse a file of Python; None after a mistake in it was noted."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

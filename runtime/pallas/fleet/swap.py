@@ -17,6 +17,7 @@ from .agent_context import AgentContext
 from .reload.agent_digest import digest_of
 from .reload.agent_version import AgentVersion, differences, same_settings
 from .reload.failure_report import FailureReport, report_failure
+from .reload.server_digest import check_server_scripts
 from .reload.version_diff import changes, file_changes
 from .versions import MAX_PREDECESSORS, AgentVersions
 
@@ -104,6 +105,7 @@ class VersionSwap:
             return await self._failed(error, began, files, changed, project, config)
         try:
             async with asyncio.timeout(config.start_timeout) as limit:
+                await asyncio.to_thread(check_server_scripts, project, known)
                 # The caller knows of files that the agent does not read: a server's code.
                 version = await self._versions.make(project, config, fresh=True, also=known)
         except Exception as failed:

@@ -130,7 +130,8 @@ async def _agent(
 ) -> list[Verdict]:
     async with AsyncExitStack() as stack:
         echoes = {name: await stack.enter_async_context(echo_server()) for name in servers}
-        alone = replace(config, port=free_port(), needs=())
+        # The stand-in is in no card, and has the entry's name.
+        alone = replace(config, port=free_port(), needs=(), card=None, agent="")
         copy = replace(stand_in(project, {config.name: alone}, echoes), tls=None)
 
         async def make(copied: Project, agent: AgentConfig) -> Executor:

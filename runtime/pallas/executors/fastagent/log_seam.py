@@ -11,6 +11,10 @@ All agents share one queue of log events, and each agent that ends stops it. ``D
 when several agents end at once, the second would end the task that the first waits for, for seconds. The
 task that reads it looks ten times a second whether it was stopped, although it is cancelled then too;
 ``WAITING`` lets it wait.
+
+An event needs the loop of its own thread, and a reader. Cards and modules are read in a thread without a
+loop (``import_thread``), those of the first agent before there is a reader, so ``EVENTS`` logs these events
+itself.
 """
 
 import asyncio
@@ -34,6 +38,8 @@ from pallas.telemetry.trace_context import current_agent, current_run
 _RANKS: Final = {"debug": 0, "progress": 0, "info": 1, "warning": 2, "error": 3}
 # Seconds for that; fast-agent waits as long for its own task.
 _DRAIN_S: Final = 5.0
+_LEVELS: Final = {"debug": logging.DEBUG, "warning": logging.WARNING, "error": logging.ERROR}
+_log: Final = logging.getLogger("fast_agent")
 _LOGGED: Final = "__pallas_logged__"
 _OWNER: Final = "pallas_owner"
 _LIFTED: Final = frozenset({_OWNER, "exception", "error", "error_type"})
@@ -47,7 +53,7 @@ def _is_ours(original: Callable[..., Any]) -> Callable[..., Any]:
             await original(config)
         finally:
             reapply_logging()
-            logging.getLogger("fast_agent").addFilter(_as_record_of_its_own)
+            _log.addFilter(_as_record_of_its_own)
 
     return configure_logger
 
@@ -101,6 +107,9 @@ def is_logged(error: BaseException | None) -> bool:
 
 def _owned(original: Callable[..., None]) -> Callable[..., None]:
     def event(self: Any, etype: Any, ename: Any, message: Any, context: Any, data: Any) -> None:
+        if not _in_a_loop():
+            _log_without_a_loop(self.namespace, etype, message, data)
+            return
         if not is_read(AsyncEventBus.get(), etype):
             return
         error = sys.exception()
@@ -111,6 +120,20 @@ def _owned(original: Callable[..., None]) -> Callable[..., None]:
         original(self, etype, ename, message, context, {**data, _OWNER: _owner()})
 
     return event
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _log_without_a_loop(namespace: str, etype: str, message: str, data: dict[str, Any]) -> None:
+    """Log an event as fast-agent's own reader does."""
+    more = {"event_data": {**data, _OWNER: _owner()}}
+    _log.log(_LEVELS.get(etype, logging.INFO), "[%s] %s", namespace, message, extra=more)
 
 
 def _owner() -> dict[str, str]:

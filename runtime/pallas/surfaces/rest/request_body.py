@@ -1,9 +1,9 @@
-"""The body of a request: bounded in size and time, and JSON in the strict sense."""
+"""The query of a request and its body: bounded in size and time, and JSON in the strict sense."""
 
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from pallas.bounds.sizes import MAX_BODY
 from pallas.model import Fault, FaultType, Page
+from pallas.safe_text import one_line
 
 from ..body_limit import drain_body
 from .http_faults import HttpFault
@@ -103,6 +104,15 @@ def expect_json(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise HttpFault(415, "send the body as application/json")
+
+
+def expect_query(request: Request, known: Collection[str]) -> None:
+    """Refuse a parameter of the query that the route does not take. Raises Fault (PROTOCOL)."""
+    for name in request.query_params:
+        if name not in known:
+            hint = f"known: {', '.join(known)}" if known else "this path takes none"
+            text = f"{one_line(name, 200)}: there is no such parameter; {hint}"
+            raise Fault(FaultType.PROTOCOL, text, data={"key": one_line(name, 200)})
 
 
 def canonical(value: Any) -> bytes:

@@ -1,11 +1,12 @@
 """A route of the API: it checks the caller and its grants first, then reads the body, then does the work."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from inspect import isawaitable
 from typing import Any, Final
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -20,7 +21,7 @@ from pallas.surfaces.rest.rest_parts import RestParts
 
 from . import http_faults
 from .endpoints import ENDPOINTS, RestEndpoint
-from .request_body import JsonRequest, expect_json
+from .request_body import JsonRequest, expect_json, expect_query
 
 audit_log = logging.getLogger("pallas.audit")
 
@@ -137,7 +138,7 @@ def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
         """A route that checks the caller first, and answers every error with a Fault."""
 
         def get_route_handler(self) -> Handler:
-            work = super().get_route_handler()
+            work, known = super().get_route_handler(), tuple(_query_of(self.dependant))
 
             async def handler(request: Request) -> Response:
                 request = JsonRequest(request.scope, request.receive)
@@ -151,6 +152,7 @@ def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
                     if endpoint.verb is not None:
                         name = str(request.path_params.get("name", ""))
                         parts.grants.require(principal, endpoint.verb, endpoint.resource, name)
+                    expect_query(request, known)
                     if request.method in ("POST", "PUT", "PATCH"):
                         expect_json(request)
                     answer = await work(request)
@@ -167,6 +169,13 @@ def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
             return handler
 
     return Guarded
+
+
+def _query_of(dependant: Dependant) -> Iterator[str]:
+    """The parameters in the query that a route takes."""
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _query_of(each)
 
 
 async def _known(request: Request, parts: RestParts) -> Principal:
