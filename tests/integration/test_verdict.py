@@ -169,6 +169,10 @@ PLANTED = {
 }
 
 
+AT_ONCE = ("wrong agent", "parameter", "description")
+"""Those that need no new version, and so are never held back."""
+
+
 async def verdict_on(saves: GatedSaves, save: Callable[[GatedSaves], None]) -> RunVerdict:
     """What is said of the only test after a save."""
     known = len(saves.verdicts())
@@ -221,12 +225,39 @@ async def test_each_planted_regression_has_its_word_and_place(saves: GatedSaves,
     assert executed(saves.root) == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_each_planted_regression_is_held_back_until_it_is_undone(root: Path, tmp_path: Path) -> None:
+    replaced("agents.yaml", "gate: warn", "gate: hold")(Files(root))
+    made = Path(shutil.copytree(root, tmp_path / "as it was made"))
+    async with gated(root) as saves:
+        for name in PLANTED:
+            live, at_once = saves.versions(), name in AT_ONCE
+            await planted(saves, name)
+            await until(lambda: not saves.busy())
+            assert (saves.verdicts()[-1].is_held, bool(saves.held())) == (not at_once, not at_once), name
+            assert saves.versions() == live, name
+            undone = await verdict_on(saves, lambda saves: undo(saves, made))
+            assert undone.word == "same", (name, undone.line)
+            await saves.is_held()
+        assert executed(root) == []
+
+
 def undo(saves: GatedSaves, made: Path) -> None:
     """Save each changed file as it was."""
     for file in [each for each in made.rglob("*") if each.suffix in (".py", ".yaml", ".md")]:
         path = file.relative_to(made)
         if file.read_text() != (saves.root / path).read_text():
             saves.write(str(path), file.read_text())
+
+
+@pytest.mark.slow
+async def test_a_title_is_seen_by_the_models_that_call_its_agent_by_url(saves: GatedSaves) -> None:
+    save = edited("agents.yaml", lambda content: entry(content, "clerk").update(title="The clerk"))
+    run = await verdict_on(saves, save)
+    assert (run.word, run.where) == ("other words", "step 1 of lead"), run.line
+    assert "description" in run.what
+    assert "The clerk" in run.after
 
 
 @pytest.mark.slow

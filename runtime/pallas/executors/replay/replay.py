@@ -89,9 +89,9 @@ class ReplayPlan:
 class ReplaySession:
     """One replay of the recorded run: a run with those that it leads to, which have a trace in common.
 
-    ``miss`` is the Fault of the first request that was not recorded. After it no request to a model is
-    answered: the run would go on with the error of a tool. ``asked`` are the steps for which a model was
-    asked for real, each as the id of its run and its number.
+    ``miss`` is the Fault of the first request that was not recorded. After it requests to models that are not
+    recorded have it too: the run went on with the error of a tool. ``asked`` are the steps for which a model
+    was asked for real, each as the id of its run and its number.
     """
 
     steps: RecordedSteps
@@ -166,11 +166,12 @@ class Replay:
     async def answer_model(self, request: httpx2.Request) -> httpx2.Response | None:
         """The recorded answer to a request to a model; None if models are asked for real.
 
-        Raises Fault (CONFIG) after a miss, and for one.
+        Raises Fault (CONFIG) for a miss. After one no model is asked for real. What is recorded still has its
+        answer: a run that goes on beside the one with the miss is as it was.
         """
-        if (miss := self.session().miss) is not None:
-            raise miss
         if self.plan.live_models:
+            if (miss := self.session().miss) is not None:
+                raise miss
             return None
         run, step = current_run(), current_step()
         if run is None or step is None or step.request is None:
@@ -239,6 +240,8 @@ class Replay:
         found = self.session().steps.answer(request)
         if isinstance(found, StepDetail):
             return found
+        if request.kind == "model" and (miss := self.session().miss) is not None:
+            raise miss
         server = request.name.partition("__")[0]
         side = f"--tools {server}=live" if request.kind == "tool" else "--models live"
         fault = miss_fault(str(found), side, call=request.text if request.kind == "tool" else "")

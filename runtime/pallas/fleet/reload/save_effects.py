@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pallas.config import Project
+from pallas.config import AgentConfig, Project
 from pallas.config.change_effects import changed_fields
 from pallas.config.delegation import leads_to
 from pallas.config.files import shown
@@ -42,19 +42,31 @@ def effects_of_save(
     files: tuple[str, ...],
 ) -> SaveEffects:
     """What a save of ``files`` changes beside the versions in ``plan``."""
-    applied = frozenset(_applied(old, new)) if changed.reread else frozenset[str]()
+    applied = frozenset(_applied(old, new, agents)) if changed.reread else frozenset[str]()
     return SaveEffects(files, applied, dict(_servers(changed, new, agents, plan)))
 
 
-def _applied(old: Project, new: Project) -> Iterator[str]:
+def _applied(old: Project, new: Project, agents: Sequence[AgentFacts]) -> Iterator[str]:
     everyone = any(key in _OF_ALL for key in changed_fields(old, new, "at once"))
     for name, config in new.agents.items():
         before = old.agents.get(name)
         silent = _NOT_ASKED | ({"description"} if config.kind in _NO_MODEL else set())
         if everyone or (before is not None and set(changed_fields(before, config, "at once")) - silent):
             yield name
-        if before is not None and before.description != config.description:  # their models see it
+        if before is not None and _said_of(before) != _said_of(config):  # the models of its callers see it
             yield from (other.name for other in new.agents.values() if name in other.peers)
+            yield from (known.name for known in agents if _calls(known, name, new))
+
+
+def _said_of(config: AgentConfig) -> str:
+    """What the tool that asks an agent says of it."""
+    return config.description or config.title
+
+
+def _calls(known: AgentFacts, agent: str, project: Project) -> bool:
+    """Whether one of the servers of an agent is that other agent."""
+    found = (project.downstreams.get(server) for server in known.servers or ())
+    return any(each is not None and each.url and leads_to(each.url, agent, project) for each in found)
 
 
 def _servers(
