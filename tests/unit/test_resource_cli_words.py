@@ -23,6 +23,8 @@ def test_kinds_are_understood_in_singular_and_plural(word: str) -> None:
 def test_a_kind_that_there_is_not_gets_a_hint() -> None:
     with pytest.raises(NoSuchKind, match="did you mean secrets"):
         kind_of("secretts")
+    with pytest.raises(NoSuchKind, match="tasks: no such kind; see pallas tasks list"):
+        kind_of("tasks")
     with pytest.raises(NoSuchKind, match="there are agent, llm"):
         kind_of("zebra")
     with pytest.raises(NoSuchKind):

@@ -52,6 +52,10 @@ ORDER: Final[tuple["ResourceKind", ...]] = ("secret", "llm", "project", "agent")
 """Each after those that it refers to."""
 
 
+_ELSEWHERE: Final = {"task": "pallas tasks list", "cost": "pallas get costs"}
+"""What is shown by another command."""
+
+
 class NoSuchKind(ValueError):
     """An unknown kind; the message lists the known ones."""
 
@@ -65,6 +69,8 @@ def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> KindInfo:
             return kind
     near = get_close_matches(plain, [*among, *(KINDS[name].plural for name in among)], 1, 0.6)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(among)}"
+    if (command := _ELSEWHERE.get(plain.removesuffix("s"))) is not None:
+        hint = f"see {command}"
     shown = word[:40] if word.isprintable() else ascii(word)[:40]
     raise NoSuchKind(f"{shown}: no such kind; {hint}")
 

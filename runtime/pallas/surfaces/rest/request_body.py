@@ -107,9 +107,12 @@ def expect_json(request: Request) -> None:
 
 
 def expect_query(request: Request, known: Collection[str]) -> None:
-    """Refuse a parameter of the query that the route does not take. Raises Fault (PROTOCOL)."""
+    """Refuse a parameter of the query that the route does not take. Raises Fault (PROTOCOL).
+
+    Every path may be asked for a page: one that takes no ``limit`` sends all it has.
+    """
     for name in request.query_params:
-        if name not in known:
+        if name not in known and name not in ("limit", "cursor"):
             hint = f"known: {', '.join(known)}" if known else "this path takes none"
             text = f"{one_line(name, 200)}: there is no such parameter; {hint}"
             raise Fault(FaultType.PROTOCOL, text, data={"key": one_line(name, 200)})
