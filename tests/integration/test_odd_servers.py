@@ -2,7 +2,7 @@
 
 A server is a transport, some sound tools, and one to three faults (``support.odd_servers``). Through a real
 fleet, a scripted model calls every tool of every server: of few servers that have each kind of fault once, of
-each kind alone, and of the servers of seeds 1 to 200, in blocks that share a fleet. A failure shows the line
+each kind alone, and of the servers of seeds 1 to 300, in blocks that share a fleet. A failure shows the line
 of each server with which something is wrong. To run some seeds or kinds alone::
 
     O="-m slow --show-capture=no tests/integration/test_odd_servers.py"
@@ -22,21 +22,22 @@ from support.odd_fleets import EVERY, called, odd_fleet
 from support.odd_result_faults import RESULT_FAULTS
 from support.odd_servers import OddServer, build, covering, odd_server
 from support.odd_tool_faults import TOOL_FAULTS
+from support.odd_transport_faults import TRANSPORT_FAULTS
 from support.odd_wire_faults import WIRE_FAULTS
 from support.waiting import poll
 
 from pallas.fleet.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS}
+FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS}
 COVERING = covering(FAULTS)
 BLOCK = 25
 
 
 def seed_blocks() -> list[list[int]]:
-    """The seeds that share a fleet: those of the environment, else 1 to 200."""
+    """The seeds that share a fleet: those of the environment, else 1 to 300."""
     seeds: list[int] = []
-    for part in os.environ.get("PALLAS_ODD_SEEDS", "1-200").split(","):
+    for part in os.environ.get("PALLAS_ODD_SEEDS", "1-300").split(","):
         first, _, last = part.partition("-")
         seeds += range(int(first), int(last or first) + 1)
     return [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]

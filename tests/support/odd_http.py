@@ -30,6 +30,8 @@ class _Server:
     transport: Transport
     spec: dict[str, Any]
     sessions: dict[str, _Session] = field(default_factory=dict)
+    refused: int = 0
+    """How often it was too busy."""
 
 
 class OddHttp:
@@ -47,12 +49,31 @@ class OddHttp:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        server = self._servers.get(request.url.path.removesuffix("/mcp").strip("/"))
+        server = self._servers.get(request.url.path.rstrip("/").removesuffix("/mcp").strip("/"))
         try:
-            response = Response(status_code=404) if server is None else await _respond(server, request)
+            response = Response(status_code=404) if server is None else await _packed(server, request)
         except BrokenError:
             response = Response("this server cannot do that", 500, media_type="text/plain")
         await response(scope, receive, send)
+
+
+async def _packed(server: _Server, request: Request) -> Response:
+    """The answer with what is odd about the connection."""
+    spec, path = server.spec, request.url.path
+    await request.body()
+    if "moved" in spec and not path.endswith("/"):
+        return Response(status_code=spec["moved"], headers={"location": f"{path}/"})
+    if "busy" in spec and server.refused < spec["busy"]["count"]:
+        server.refused += 1
+        return Response("busy", spec["busy"]["status"], {"retry-after": "1"}, "text/plain")
+    response = await _respond(server, request)
+    for name, value in spec.get("headers", {}).items():
+        response.headers[name] = value
+    if "renames" in spec and "mcp-session-id" not in response.headers:
+        response.headers["mcp-session-id"] = spec["renames"]
+    if response.status_code == 202 and "accepted" in spec:
+        return Response(spec["accepted"], 202, media_type=JSON)
+    return response
 
 
 async def _respond(server: _Server, request: Request) -> Response:
@@ -108,6 +129,10 @@ async def _events(
     else:
         session.held[str(number)] = later
     yield server.spec.get("start", "").encode()
+    form = server.spec.get("event_form", "event: message\ndata: {}\n\n").encode()
     for messages in (said, later):
         for message in messages if isinstance(messages, list) else await messages:
-            yield b"event: message\ndata: " + session.engine.wire(message) + b"\n\n"
+            event = server.spec.get("noise", "").encode() + form.replace(b"{}", session.engine.wire(message))
+            size = server.spec.get("piece", len(event))
+            for start in range(0, len(event), size):
+                yield event[start : start + size]

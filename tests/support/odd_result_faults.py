@@ -116,3 +116,61 @@ def _deep_result(server: OddServer, rng: Random) -> str:
         given = {"in": given}
     server.add_result(rng, {"content": [_text("deep")], "structuredContent": given}, "deep", "4711")
     return str(depth)
+
+
+@RESULT_FAULTS.kind("audio")
+def _audio(server: OddServer, rng: Random) -> str:
+    block: Any = {"type": "audio", "mimeType": rng.choice(["audio/wav", "audio/x-odd"]), "data": "UklGRg=="}
+    server.add_result(rng, {"content": [_text("beside it"), block]}, "beside it", "audio/")
+    return str(block["mimeType"])
+
+
+@RESULT_FAULTS.kind("file-without-type")
+def _file_without_type(server: OddServer, rng: Random) -> str:
+    resource: dict[str, Any] = {"uri": rng.choice(["mem://odd/file", "odd file", ""]), "blob": "AAECAw=="}
+    server.add_result(
+        rng, {"content": [_text("beside it"), {"type": "resource", "resource": resource}]}, "4 bytes"
+    )
+    return short(resource["uri"])
+
+
+@RESULT_FAULTS.kind("structured-failure")
+def _structured_failure(server: OddServer, rng: Random) -> str:
+    content = rng.choice([[], [_text("")], [_text("no such row")]])
+    given: dict[str, Any] = {"content": content, "structuredContent": {"row": 4711}, "isError": True}
+    reads = "no such row" if content and content[0]["text"] else "4711"
+    server.add_result(rng, given, reads, "4711")
+    return short(content)
+
+
+@RESULT_FAULTS.kind("odd-flags")
+def _odd_flags(server: OddServer, rng: Random) -> str:
+    tool = server.add(rng)
+    key, value = rng.choice(
+        [
+            ("isError", None),
+            ("isError", "false"),
+            ("_meta", []),
+            ("_meta", None),
+            ("_meta", "x"),
+            ("_meta", 5),
+        ]
+    )
+    tool.result[key] = value
+    return f"{key} {short(value)}"
+
+
+@RESULT_FAULTS.kind("odd-annotations")
+def _odd_annotations(server: OddServer, rng: Random) -> str:
+    tool = server.add(rng)
+    value: Any = rng.choice([{"priority": 7}, {"audience": "user"}, [], "high", None, {"lastModified": 5}])
+    tool.result["content"][0]["annotations"] = value
+    return short(value)
+
+
+@RESULT_FAULTS.kind("many-blocks")
+def _many_blocks(server: OddServer, rng: Random) -> str:
+    count = rng.choice([200, 1_000])
+    blocks = [_text(f"part {number}") for number in range(count)]
+    server.add_result(rng, {"content": blocks}, r"part 0\b", rf"part {count - 1}\b")
+    return str(count)

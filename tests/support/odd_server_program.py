@@ -50,7 +50,8 @@ class OddEngine:
             ours = f"odd-{number}"
             self._held[ours] = message
             return [*before, {"jsonrpc": "2.0", "id": ours, "method": self._spec["asks"], "params": {}}]
-        return [*before, self._answer(message)]
+        after = [{"jsonrpc": "2.0", **each} for each in self._spec.get("after", ())]
+        return [*before, self._answer(message), *after]
 
     def wire(self, message: Message) -> bytes:
         """A message as its bytes, without the end of a line."""
@@ -148,8 +149,10 @@ def main(path: str) -> int:
         except BrokenError:
             print("this server cannot do that", file=sys.stderr)
             return 3
+        for _ in range(spec.get("flood", 0) // 80):
+            sys.stderr.write("stderr " + "." * 72 + "\n")
         for message in messages:
-            out.write(engine.wire(message) + end)
+            out.write(spec.get("noise", "").encode() + engine.wire(message) + end)
             out.flush()
     return 0
 

@@ -179,6 +179,21 @@ def _nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+@TOOL_FAULTS.kind("nulls")
+def _nulls(server: OddServer, rng: Random) -> str:
+    keys = rng.sample(["title", "outputSchema", "annotations", "_meta", "icons", "execution"], 3)
+    server.add(rng, **dict.fromkeys(keys))
+    return ", ".join(keys)
+
+
+@TOOL_FAULTS.kind("old-dialect")
+def _old_dialect(server: OddServer, rng: Random) -> str:
+    dialect = rng.choice(["http://json-schema.org/draft-04/schema#", "https://odd.test/dialect", "", None])
+    tool = server.add(rng)
+    tool.item["inputSchema"] = {"$schema": dialect, **tool.item["inputSchema"]}
+    return short(dialect)
+
+
 # How its tools are listed.
 
 

@@ -1,10 +1,12 @@
 """What became of the HTTP requests of a call, and what a client is told of a connection that failed."""
 
+import asyncio
 from typing import Any
 
 import httpx2
 import pytest
 from mcp_types import CONNECTION_CLOSED
+from support.waiting import until
 
 from pallas.downstreams.http_requests import (
     CallFate,
@@ -160,3 +162,24 @@ async def test_a_refused_request_that_is_accepted_the_next_time_has_its_session(
             await client.post(URL, headers={"mcp-session-id": "s"})
     call_fate.reset(token)
     assert flags(fate) == (False, False, False)
+
+
+async def test_a_server_that_hangs_on_a_cancelled_call_holds_up_no_other_request() -> None:
+    asked: list[str] = []
+    released = asyncio.Event()
+
+    async def respond(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.content.decode())
+        if "cancelled" in asked[-1]:
+            await released.wait()
+        return httpx2.Response(200)
+
+    notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    transport = WatchedTransport(httpx2.MockTransport(respond), lambda: True)
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+        told = await client.post(URL, json=notice)
+        assert (told.status_code, is_answer(told)) == (202, False)
+        assert (await client.post(URL, json={"jsonrpc": "2.0", "id": 2, "method": "ping"})).status_code == 200
+        await until(lambda: len(asked) == 2)
+        assert [each for each in asked if "cancelled" in each]
+        released.set()

@@ -9,10 +9,11 @@ from support.odd_result_faults import RESULT_FAULTS
 from support.odd_server_program import Message, OddEngine
 from support.odd_servers import MOST_FAULTS, OddServer, covering, odd_server
 from support.odd_tool_faults import TOOL_FAULTS
+from support.odd_transport_faults import TRANSPORT_FAULTS
 from support.odd_wire_faults import WIRE_FAULTS
 
-FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS}
-SERVERS = [*covering(FAULTS), *(odd_server(seed, FAULTS) for seed in range(1, 201))]
+FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS}
+SERVERS = [*covering(FAULTS), *(odd_server(seed, FAULTS) for seed in range(1, 301))]
 
 
 def asked(engine: OddEngine, method: str, **params: Any) -> Message:
@@ -20,7 +21,8 @@ def asked(engine: OddEngine, method: str, **params: Any) -> Message:
     said = engine.hear({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
     if "method" in said[-1] and "id" in said[-1]:
         said = engine.hear({"jsonrpc": "2.0", "id": said[-1]["id"], "result": {}})
-    document = json.loads(engine.wire(said[-1]))
+    last = [each for each in said if "method" not in each][-1]
+    document = json.loads(engine.wire(last))
     answer: Message = document[0] if isinstance(document, list) else document
     assert str(answer["id"]) == "7"
     return answer
@@ -73,5 +75,5 @@ def test_the_default_servers_have_every_fault_and_none_has_many() -> None:
 
 
 def test_the_seeds_have_every_fault() -> None:
-    found = {fault.partition("(")[0] for server in SERVERS[-200:] for fault in server.faults}
+    found = {fault.partition("(")[0] for server in SERVERS[-300:] for fault in server.faults}
     assert found == {*FAULTS}

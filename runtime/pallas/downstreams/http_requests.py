@@ -1,13 +1,21 @@
 """What became of the HTTP requests of a call: whether the server can have run it."""
 
+import asyncio
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
 import httpx2
 from mcp_types import CONNECTION_CLOSED
 
-_FAILED: Final = "pallas_failed"
+_OURS: Final = "pallas_made"
+_CANCELLED: Final = "notifications/cancelled"
+# Bytes of a message that is looked into: that one is short.
+_SHORT: Final = 4_096
+_NOTICE_SECONDS: Final = 5.0
+_MAX_NOTICES: Final = 100
 _SESSION: Final = "mcp-session-id"
 # A server that does not know the session of a request answers with one of these, whatever the body says.
 _NO_SESSION: Final = frozenset({400, 404})
@@ -53,14 +61,21 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
 
     A request that fails is answered with an error once ``is_open`` says so: the SDK would end the connection
     with all its calls. Until then it raises, so that who opens the connection knows why.
+
+    What tells the server that a call is cancelled is sent beside the other requests, within 5 s: the SDK
+    sends nothing else before it is answered, so a server that hangs would hold up all later calls.
     """
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, is_open: Callable[[], bool]) -> None:
         self._transport = transport
         self._is_open = is_open
+        self._notices: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises httpx2.TransportError while the connection is opened."""
+        if request.method == "POST" and self._is_open() and _is_cancellation(request):
+            self._notify(request)
+            return httpx2.Response(202, request=request, extensions={_OURS: True})
         # What else is sent for a call, to read on in its stream, says nothing of whether it was run.
         fate = call_fate.get() if request.method == "POST" else None
         try:
@@ -79,12 +94,37 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close it."""
+        for each in self._notices:
+            each.cancel()
         await self._transport.aclose()
+
+    def _notify(self, request: httpx2.Request) -> None:
+        if len(self._notices) < _MAX_NOTICES:
+            task = asyncio.create_task(self._sent(request), name="notify of a cancelled call")
+            self._notices.add(task)
+            task.add_done_callback(self._notices.discard)
+
+    async def _sent(self, request: httpx2.Request) -> None:
+        with suppress(httpx2.TransportError, TimeoutError):
+            async with asyncio.timeout(_NOTICE_SECONDS):
+                response = await self._transport.handle_async_request(request)
+                await response.aclose()
+
+
+def _is_cancellation(request: httpx2.Request) -> bool:
+    try:
+        content = request.content
+    except httpx2.RequestNotRead:  # it follows a redirect
+        return False
+    if len(content) > _SHORT or _CANCELLED.encode() not in content:
+        return False
+    message = json.loads(content)
+    return isinstance(message, dict) and message.get("method") == _CANCELLED
 
 
 def is_answer(response: httpx2.Response) -> bool:
-    """Return whether a server has sent the response: not if ``WatchedTransport`` made it of a failure."""
-    return _FAILED not in response.extensions
+    """Return whether a server has sent the response: not if ``WatchedTransport`` made it itself."""
+    return _OURS not in response.extensions
 
 
 def wrap_transports(
@@ -110,4 +150,4 @@ def _failure(request: httpx2.Request, error: httpx2.TransportError) -> httpx2.Re
     what = "cannot connect" if isinstance(error, _NOT_SENT) else "the connection broke in the middle of it"
     text = f"{what} ({type(error).__name__}: {error})" if str(error) else what
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": text}}
-    return httpx2.Response(503, json=body, request=request, extensions={_FAILED: True})
+    return httpx2.Response(503, json=body, request=request, extensions={_OURS: True})

@@ -25,7 +25,9 @@ from fast_agent.mcp.mcp_aggregator import (
     ToolNameResolution,
 )
 from fast_agent.mcp.tool_permission_handler import NoOpToolPermissionHandler
+from mcp import MCPError
 from mcp_types import (
+    REQUEST_TIMEOUT,
     CallToolResult,
     GetPromptResult,
     ListToolsResult,
@@ -478,7 +480,7 @@ class Downstreams:
         is_listed = any(each.name == tool for each in self._servers.offer(server).tools)
         if why := self._screen.refusal(server, "tool", tool, is_listed=is_listed):
             return _failed(why)
-        entry = self._servers.entry(server)
+        timeout = getattr(self._servers.entry(server), "read_timeout_seconds", None)
         try:
             return await call_tool(
                 self.agent_name,
@@ -486,10 +488,13 @@ class Downstreams:
                 tool,
                 arguments,
                 progress,
-                timeout=getattr(entry, "read_timeout_seconds", None),
+                timeout=timeout,
             )
         except Exception as error:
-            return _failed(short(f"Failed to call_tool '{tool}' on server '{server}': {error}"))
+            said = str(error)
+            if isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT and timeout:
+                said = f"it did not answer within {timeout:g} s (read_timeout_seconds), and may have run it"
+            return _failed(short(f"Failed to call_tool '{tool}' on server '{server}': {said}"))
 
 
 def _failed(text: str) -> CallToolResult:
