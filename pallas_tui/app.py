@@ -60,7 +60,7 @@ _FIRST_STYLES: Final[list[str | PurePath]] = [_STYLES / "base.tcss", _STYLES / "
 """The style sheets of the first paint: to parse the others takes as long as to compose it."""
 _logger = logging.getLogger("pallas_tui")
 
-_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw", "show.questions")
+_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw", "show.questions", "verdict.ask")
 """What works above the main screen too."""
 _BELOW: Final = frozenset(
     action.run.partition("(")[0] for action in ACTIONS if action.scope == "app" and action.id not in _ABOVE

@@ -177,7 +177,7 @@ ACTIONS = (
         "Ask models for the verdict",
         "Ask models what becomes of the runs of the last verdict; it says before what that takes",
         "ask_models",
-        "V",
+        "dollar_sign",
     ),
     Action("jump", "app", "Jump", "Letters on every place, tab and title; press one to go", "jump", "J,f12"),
     Action(

@@ -94,7 +94,11 @@ class VerdictBook:
         """Add it at a place, unless it is known; returns whether it was not."""
         if self.find(event) is not None:
             return False
-        self.saves = (*self.saves[:at], _clean(event), *self.saves[at:])[:MAX_VERDICTS]
+        before = self.saves
+        if event.live == "asked":  # models have answered for a verdict that is known
+            at = next((index for index, each in enumerate(before) if _is_of(event, each)), at)
+            before = tuple(each for each in before if not _is_of(event, each))
+        self.saves = (*before[:at], _clean(event), *before[at:])[:MAX_VERDICTS]
         if not at:
             self.is_seen, self.has_waited, self.learnt_at = False, False, now
         return True
@@ -107,6 +111,12 @@ class VerdictBook:
 def key_of(event: VerdictReached) -> VerdictKey:
     """What tells it from others: times and numbers depend on who tells it."""
     return event.seconds, event.first_seconds, len(event.files), tuple(event.counts.items())
+
+
+def _is_of(asked: VerdictReached, before: VerdictReached) -> bool:
+    """Whether models were asked for this verdict."""
+    same = before.first_seconds == asked.first_seconds and len(before.files) == len(asked.files)
+    return before.live in ("can ask", "asking") and same and before.seconds <= asked.seconds
 
 
 def _clean(event: VerdictReached) -> VerdictReached:
@@ -132,4 +142,5 @@ def _clean_run(run: RunVerdict) -> RunVerdict:
         after=one_line(run.after, _MAX_LINE),
         before_text=sanitize(run.before_text, _MAX_TEXT),
         after_text=sanitize(run.after_text, _MAX_TEXT),
+        request=one_line(run.request, _MAX_LINE),
     )

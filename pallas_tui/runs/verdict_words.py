@@ -44,13 +44,25 @@ def verdict_news(book: VerdictBook, now: float) -> VerdictNews | None:
         return None
     if waiting := book.waiting:
         who = f"held: {named(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
-        return VerdictNews(f"{who}: {last.problem or _why_held(last, waiting)}", tone_of(last))
+        return VerdictNews(f"{who}: {last.problem or _why_held(last, waiting)}{_asking(last)}", tone_of(last))
     if book.is_seen or (last.is_held and book.has_waited):
         return None
     if last.is_same:
         runs = f"{count(total(last), 'run')} {'goes' if total(last) == 1 else 'go'} as recorded"
         return VerdictNews(runs, Tone.OK) if now - book.learnt_at < SAME_FOR else None
-    return VerdictNews(f"saved {saved_text(last)}: {words_text(last)}", tone_of(last))
+    return VerdictNews(f"saved {saved_text(last)}: {words_text(last)}{_asking(last)}", tone_of(last))
+
+
+def asking_text(event: VerdictReached) -> str:
+    """``$ asks models: 3 model calls, $0.0021``, where that key does; empty where there is nothing to ask."""
+    if event.estimate is None or event.live not in ("can ask", "asking"):
+        return ""
+    return f"{'$ asks models' if event.live == 'can ask' else 'asking models'}: {event.estimate.text}"
+
+
+def _asking(event: VerdictReached) -> str:
+    text = asking_text(event)
+    return f"; {text}" if text else ""
 
 
 def tone_of(event: VerdictReached) -> Tone:

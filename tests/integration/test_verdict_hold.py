@@ -302,8 +302,8 @@ async def test_how_far_a_verdict_is_can_be_seen_until_it_is_reached_or_given_up(
     async with gated(root, judge) as saves:
         saves.desk("Birch.")
         await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, True, 1, 1))
-        saves.fleet.control("desk", "reload")  # lets it through: no verdict is wanted any more
-        await until(lambda: judging_now(saves) is None)
+        saves.fleet.control("desk", "reload")  # lets it through, with another verdict beside it
+        await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, False, 1, 1))
         judge.may_go_on.set()
         saves.desk("Apple.")
         reached = await saves.verdict()
@@ -316,8 +316,10 @@ async def test_how_far_a_verdict_is_can_be_seen_until_it_is_reached_or_given_up(
         begun = [each for each in told if isinstance(each, VerdictBegun)]
         assert told == [*begun, reached]
         assert [(each.agents, each.files, each.is_held, each.runs) for each in begun] == [
-            (("desk",), ("agents/desk.py",), True, 2)
-        ] * 2
+            (("desk",), ("agents/desk.py",), True, 2),
+            (("desk",), (), False, 2),
+            (("desk",), ("agents/desk.py",), True, 2),
+        ]
         assert reached.is_same
 
 

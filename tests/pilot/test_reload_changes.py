@@ -138,14 +138,22 @@ async def test_one_key_asks_models_for_a_verdict_that_says_what_that_takes() -> 
         fleet.say(verdict)
         await until(lambda: app.main.query_one(FeedPane).feed.remarks, pilot)
         await until(lambda: "1 other words" in line_with(app, "15:06:40 ◐"), pilot)
+        await until(lambda: "1 other words; $ asks models: 3 model calls, $0.0021" in screen_text(app), pilot)
         await pilot.press("f4", "enter")
-        await until(lambda: "V asks models: 3 model calls, $0.0021" in screen_text(app), pilot)
+        await until(lambda: isinstance(app.screen, VerdictsScreen), pilot)
+        assert "$ asks models: 3 model calls, $0.0021" in screen_text(app)
+        await pilot.press("$")
+        await until(lambda: fleet.models_asked == 1, pilot)
+        fleet.say(
+            replace(verdict, live="asked", seconds=2.0, counts={"same": 1}, runs=(replace(run, word="same"),))
+        )
+        # It is the same save, with what models said.
+        await until(lambda: "none of 1 differs" in screen_text(app), pilot)
+        assert "1 other words" not in screen_text(app)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
-        await pilot.press("V")
-        await until(lambda: fleet.models_asked == 1, pilot)
         fleet.refusal = Fault(FaultType.CONFIG, "models are not asked: that is under way")
-        await pilot.press("V")
+        await pilot.press("$")
         await until(lambda: any("that is under way" in each.message for each in app._notifications), pilot)
 
 

@@ -9,6 +9,7 @@ from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import EARLIER, FeedRun, State
 from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow, everything, rows_of
 from ...runs.step_text import spent_text
+from ...runs.verdict_words import asking_text
 from ...state import CRASH_LOOP_HELP, Tone
 from ...supervision.reload_words import blocked_details
 from ...supervision.version_diff import plain
@@ -308,6 +309,6 @@ def _verdict_details(verdict: VerdictReached) -> str:
     """The files of a verdict and its words, and each run with what differs first."""
     parts = [f"{verdict.cause}: {', '.join(verdict.files or verdict.agents)}", verdict_text(verdict, 0)]
     parts += [f"{each.name}: {each.line}" for each in verdict.runs]
-    if verdict.live == "can ask" and verdict.estimate is not None:
-        parts.append(f"V asks models: {verdict.estimate.text}")
+    if asking := asking_text(verdict):
+        parts.append(asking)
     return "\n\n".join(parts)

@@ -87,7 +87,7 @@ copies all of it.
     def _head(self) -> Iterator[Line]:
         run = self._run
         tone = TONES.get(run.word, Tone.DEGRADED)
-        yield (shape(tone, self._glyphs), (f" {run.word}", STYLES[tone]), (f"  {run.name}", STRONG))
+        yield (shape(tone, self._glyphs), (f" {run.words}", STYLES[tone]), (f"  {run.name}", STRONG))
         what = f"{run.where}: {run.what}" if run.where else run.what
         yield ((what or "It goes as it was recorded.", ""),)
         yield ()

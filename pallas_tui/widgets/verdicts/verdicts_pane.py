@@ -13,7 +13,7 @@ from pallas.safe_text import one_line
 
 from ...actions import binding, bindings, keys_of
 from ...records.verdict_book import key_of
-from ...runs.verdict_words import TONES, differing_text, progress_text, saved_text, words_text
+from ...runs.verdict_words import TONES, asking_text, differing_text, progress_text, saved_text, words_text
 from ...state import Tone
 from ...text import Glyphs, Line, count, duration, joined, moment, wrapped
 from ..detailed_list_pane import DetailedListPane
@@ -140,6 +140,7 @@ the last run that asked the same since the save. A filter (**/**) searches words
             (
                 progress_text(progress) if progress is not None else "",
                 differing_text(event) if event is not None and runs else "",
+                asking_text(event) if event is not None else "",
                 f"{len(shown)} of {count(len(runs), 'run')}" if self._words else "",
             ),
             self._glyphs,
@@ -148,7 +149,7 @@ the last run that asked the same since the save. A filter (**/**) searches words
         self.refresh_bindings()
 
     def _has_words(self, run: RunVerdict) -> bool:
-        text = f"{run.word} {run.name} {run.source} {run.agent} {run.why}".lower()
+        text = f"{run.words} {run.name} {run.source} {run.agent} {run.why}".lower()
         return all(word in text for word in self._words)
 
     def _hint(self, event: VerdictReached | None) -> str:
@@ -165,7 +166,7 @@ the last run that asked the same since the save. A filter (**/**) searches words
             return ()
         event, run = judged
         tone = TONES.get(run.word, Tone.DEGRADED)
-        lines: list[Line] = [((f"{run.word} ", STYLES[tone]), (run.name, STRONG), (f"  {run.agent}", DIM))]
+        lines: list[Line] = [((f"{run.words} ", STYLES[tone]), (run.name, STRONG), (f"  {run.agent}", DIM))]
         lines += [((line, ""),) for line in wrapped(run.why or "It goes as it was recorded.", width)]
         whole = fact("all", f"{saved_text(event)}: {words_text(event)}", width)
         lines += whole if len(lines) + len(whole) <= height else []
