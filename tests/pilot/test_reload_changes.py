@@ -144,12 +144,18 @@ async def test_one_key_asks_models_for_a_verdict_that_says_what_that_takes() -> 
         assert "$ asks models: 3 model calls, $0.0021" in screen_text(app)
         await pilot.press("$")
         await until(lambda: fleet.models_asked == 1, pilot)
-        fleet.say(
-            replace(verdict, live="asked", seconds=2.0, counts={"same": 1}, runs=(replace(run, word="same"),))
-        )
+        asked = ModelCalls(3, 2_100_000)
+        said = replace(run, word="fails", what="expected: a price", request=run.why, asked=asked)
+        fleet.say(replace(verdict, live="asked", seconds=2.0, counts={"fails": 1}, runs=(said,)))
         # It is the same save, with what models said.
-        await until(lambda: "none of 1 differs" in screen_text(app), pilot)
+        await until(lambda: "1 fails" in screen_text(app), pilot)
         assert "1 other words" not in screen_text(app)
+        await pilot.press("enter")
+        await until(
+            lambda: "3 model calls, $0.0021, since step 1: temperature is 1" in screen_text(app), pilot
+        )
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, VerdictsScreen), pilot)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
         fleet.refusal = Fault(FaultType.CONFIG, "models are not asked: that is under way")

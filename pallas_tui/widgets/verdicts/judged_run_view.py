@@ -102,6 +102,9 @@ copies all of it.
             yield from fact("test", place or run.name, _WIDE)
         else:
             yield from fact("run", run.name, _WIDE)
+        if run.request:
+            asked = f"{run.asked.text}, since {run.request}" if run.asked is not None else run.request
+            yield from fact("models", asked, _WIDE)
         if run.seconds:
             yield from fact("took", duration(run.seconds), _WIDE)
         yield ()

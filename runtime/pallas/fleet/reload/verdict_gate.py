@@ -65,8 +65,7 @@ class VerdictGate:
     """Applies plans, and has recorded runs judged: after them, or before, with new versions held back.
 
     ``is_outdated`` tells whether files changed since the plan was made; ``again`` has another plan made.
-    Belongs to the fleet's event loop;
-    ``testing`` and ``held`` may be read from any thread.
+    Belongs to the fleet's event loop; ``testing`` and ``held`` may be read from any thread.
     """
 
     def __init__(

@@ -252,7 +252,9 @@ def live_request(settings: VerdictConfig, runs: Iterable[RunVerdict]) -> LiveReq
 
 def undecided(run: RunVerdict, why: str) -> RunVerdict:
     """The verdict on a run of which models said nothing."""
-    return replace(run, word="not decided", where="", what=why, before="", after="")
+    return replace(
+        run, word="not decided", where="", what=why, before="", after="", before_text="", after_text=""
+    )
 
 
 def after_asking(before: RunVerdict, after: RunVerdict) -> RunVerdict:
