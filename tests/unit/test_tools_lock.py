@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import Prompt, Resource, Tool, ToolAnnotations
+from mcp_types import Prompt, Resource, ServerCapabilities, Tool, ToolAnnotations, ToolsCapability
 from support.properties import examples
 
 from pallas.model import Fault
@@ -171,6 +171,7 @@ class _Listing:
     """A connected client of a server with these tools."""
 
     instructions = ""
+    server_capabilities = ServerCapabilities(tools=ToolsCapability())
 
     def __init__(self, *tools: Tool) -> None:
         self._tools = tools
