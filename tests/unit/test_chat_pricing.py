@@ -1,8 +1,10 @@
 import pytest
 
 from pallas.model import Cost
+from pallas_tui.chat.chat_entry import ChatEntry
 from pallas_tui.chat.token_prices import TokenPrice, price_of, tokens
 from pallas_tui.settings.settings_schema import ModelPrice as SettingsPrice
+from pallas_tui.widgets.chat.message_view import figures
 
 PRICES = {
     "*": {"input": 1, "output": 2},
@@ -52,3 +54,12 @@ def test_a_cost_that_is_not_known_says_what_is_not_known() -> None:
 )
 def test_tokens_are_short(number: int, words: str) -> None:
     assert tokens(number) == words
+
+
+def test_the_cost_of_a_conversation_is_said_where_it_says_more() -> None:
+    def said(cost: Cost, spent: Cost) -> tuple[str, ...]:
+        return figures(ChatEntry("assistant", "Yes.", 0.0, cost=cost, spent=spent))
+
+    assert said(Cost(4_200_000), Cost(8_400_000)) == ("$0.0042, $0.0084 in all",)
+    assert said(Cost(4_200_000), Cost(4_200_000)) == ("$0.0042",)
+    assert said(Cost(None, 1), Cost(None, 2)) == ("cost unknown",)

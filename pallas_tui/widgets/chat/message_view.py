@@ -240,7 +240,7 @@ def figures(entry: ChatEntry) -> tuple[str, ...]:
     if entry.tools:
         parts.append(count(entry.tools, "tool call"))
     if not entry.cost.is_empty:
-        whole = f", {entry.spent.text} in all" if entry.spent != entry.cost else ""
+        whole = f", {entry.spent.text} in all" if entry.spent.text != entry.cost.text else ""
         parts.append(entry.cost.words + whole)
     if entry.tokens_in is not None or entry.tokens_out is not None:
         parts.append(f"{tokens(entry.tokens_in or 0)} in {tokens(entry.tokens_out or 0)} out")
