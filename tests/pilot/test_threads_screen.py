@@ -481,7 +481,7 @@ async def test_what_was_said_is_searched_and_a_hit_is_opened(tmp_path: Path) -> 
         await here.sees("Which customers", "so far")
         await here.press("ctrl+f", *"needle")
         await here.sees("Far below", "needle", gone=("Deploy on Friday",))
-        assert here.fleet.kept.searches[-1] == "needle"
+        await here.until(lambda: here.fleet.kept.searches[-1] == "needle")
         # It is gone on typing: the search that waits is cancelled, and none is asked for each letter.
         here.fleet.kept.gate.clear()
         await here.press(*" and")

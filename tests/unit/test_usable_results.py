@@ -92,6 +92,12 @@ def test_a_schema_whose_meaning_is_clear_is_repaired(
 
 
 @both_eras
+def test_a_schema_of_no_dialect_is_one_without_that_key(version: str) -> None:
+    (tool,), found = listed({"name": "odd", "inputSchema": {**EMPTY, "$schema": None}}, version=version)
+    assert (tool["inputSchema"], found) == (EMPTY, [])
+
+
+@both_eras
 @pytest.mark.parametrize(
     ("keys", "kept", "part"),
     [

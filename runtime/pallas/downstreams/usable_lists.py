@@ -197,9 +197,10 @@ def _repair_properties(schema: _Object) -> Iterator[tuple[str, str]]:
         names = [each for each in required if isinstance(each, str)] if isinstance(required, list) else []
         schema["required"] = names
         yield "required", "is not a list of texts"
-    if not isinstance(schema.get("$schema", ""), str | None):
-        del schema["$schema"]
-        yield "$schema", "is not a text"
+    if not isinstance(dialect := schema.get("$schema", ""), str):
+        del schema["$schema"]  # some models' providers refuse it
+        if dialect is not None:
+            yield "$schema", "is not a text"
 
 
 def _check_headers(schema: _Object) -> None:

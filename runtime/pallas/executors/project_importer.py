@@ -14,12 +14,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import resolve_name, spec_from_file_location
+from importlib.util import cache_from_source, resolve_name, spec_from_file_location
 from inspect import currentframe
 from itertools import chain
 from opcode import opmap
@@ -400,9 +400,21 @@ def _exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
     """As ``SourceFileLoader.exec_module``; modules of projects get their ``__import__``."""
     if _projects and (importer := _importer_for(module.__name__, loader.path)) is not None:
         vars(module)["__builtins__"] = importer.builtins
+        _drop_older_bytecode(loader.path)
     _EXECUTE(loader, module)
     if module.__name__ in _CHANGED:
         _CHANGED[module.__name__](module)
+
+
+def _drop_older_bytecode(path: str) -> None:
+    """Delete the compiled file if it is older than its source.
+
+    Python compares whole seconds and sizes: it would run what stood there before an edit within a second.
+    """
+    with suppress(OSError, NotImplementedError, ValueError):
+        compiled = Path(cache_from_source(path))
+        if compiled.stat().st_mtime_ns <= Path(path).stat().st_mtime_ns:
+            compiled.unlink()
 
 
 def _nearest_importer() -> ProjectImporter | None:
