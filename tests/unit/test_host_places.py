@@ -68,8 +68,8 @@ def test_a_recording_goes_from_one_machine_to_another() -> None:
 
 
 def test_what_is_in_every_text_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("HOME", "/ann")
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
-    places = HostPlaces.of(Path("/root/p"))
-    assert places.marked("/root /tmp/x /root/p ~/p") == "/root /tmp/x <pallas:project> <pallas:project>"
+    places = HostPlaces.of(Path("/ann/p"))
+    assert places.marked("/ann /tmp/x /ann/p ~/p") == "/ann /tmp/x <pallas:project> <pallas:project>"
     assert HostPlaces.of(Path("/")).marked("/ or /x") == "/ or /x"

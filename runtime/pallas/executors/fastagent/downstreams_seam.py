@@ -482,14 +482,8 @@ class Downstreams:
             return _failed(why)
         timeout = getattr(self._servers.entry(server), "read_timeout_seconds", None)
         try:
-            return await call_tool(
-                self.agent_name,
-                self._servers.for_run(server),
-                tool,
-                arguments,
-                progress,
-                timeout=timeout,
-            )
+            link = self._servers.for_run(server)
+            return await call_tool(self.agent_name, link, tool, arguments, progress, timeout=timeout)
         except Exception as error:
             said = str(error)
             if isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT and timeout:
