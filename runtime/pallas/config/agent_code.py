@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from .agent_choice import AgentChoice, Candidate, choose
+from .agent_choice import AgentCandidate, AgentChoice, choose
 from .agent_text import CONNECT, FILTERS, AgentText, Name
 from .cards import read_cards
 from .code import code_file
@@ -131,7 +131,7 @@ def choice_of(root: Path, config: AgentConfig) -> tuple[AgentChoice, Where | Non
     if not names:
         return None
     candidates = [
-        Candidate(each.name.text, each.is_default, each.is_tool_only)
+        AgentCandidate(each.name.text, each.is_default, each.is_tool_only)
         for each in found
         if each.name is not None
     ]

@@ -54,7 +54,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StdioProgram:
     """A server that is a program. ``env`` is all of its environment.
 
     ``errors`` gives the file for its stderr, which the caller closes; without it, that is logged.

@@ -21,7 +21,7 @@ from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
 from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
 from pallas.downstreams.result_fit import LeftOut, known_version, refusal
-from pallas.downstreams.transports import Http, Link, Program, Sse, Transport
+from pallas.downstreams.transports import Http, Link, Sse, StdioProgram, Transport
 from pallas.downstreams.usable_lists import LISTS
 from pallas.downstreams.usable_results import UsableResult, usable_result
 from pallas.mcp_client import mcp_seam, stdio_seam
@@ -107,7 +107,7 @@ def _transport(endpoint: ServerEndpoint, headers: dict[str, str], seen: "_Seen")
         program, *arguments = config.command
         env = program_environment(endpoint.env)
         cwd = str(endpoint.cwd) if endpoint.cwd is not None else None
-        return Program(program, arguments, env, cwd, seen.stderr)
+        return StdioProgram(program, arguments, env, cwd, seen.stderr)
     if config.transport == "sse":
         return Sse(config.url, headers)
     return Http(

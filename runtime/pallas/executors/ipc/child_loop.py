@@ -28,9 +28,9 @@ from .child_messages import (
     ChildHello,
     CloseChild,
     FleetHello,
+    FormAnswer,
     ForwardedRecord,
     MessageDecoder,
-    QuestionAnswer,
     encode_message,
 )
 from .child_questions import QuestionsToFleet
@@ -162,7 +162,7 @@ class ChildLoop(ABC):
                     call.cancel()
                 else:
                     self._cancel_unknown(number)
-            case QuestionAnswer():
+            case FormAnswer():
                 self.questions.resolve(message)
             case CloseChild():
                 self._close_timeout_s = message.seconds

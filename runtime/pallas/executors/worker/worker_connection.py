@@ -49,7 +49,7 @@ _UNKNOWN: Final = re.compile(
 _HINT: Final = "set dialect: ndjson for a worker that does not speak the Agent Client Protocol"
 
 
-class WorkerProcess(ChildProcess):
+class WorkerChild(ChildProcess):
     """The program of a worker, below a keeper, with pipes for stdin and stdout."""
 
     def __init__(self, agent: str, process: Process, status: int) -> None:
@@ -67,7 +67,7 @@ class WorkerProcess(ChildProcess):
     @classmethod
     async def start(
         cls, agent: str, command: tuple[str, ...], cwd: Path, env: Mapping[str, str]
-    ) -> "WorkerProcess":
+    ) -> "WorkerChild":
         """Start it; ``command`` begins with the path of a program. Raises OSError."""
         nothing = os.open(os.devnull, os.O_RDWR)  # in place of the channel that children of Pallas have
         try:
@@ -114,7 +114,7 @@ class WorkerConnection:
         self,
         name: str,
         config: WorkerConfig,
-        process: WorkerProcess,
+        process: WorkerChild,
         limits: WorkerLimits,
         on_end: Callable[[str], None],
     ) -> None:
@@ -152,7 +152,7 @@ class WorkerConnection:
     ) -> "WorkerConnection":
         """Start it, without a handshake. Raises Fault (TRANSPORT)."""
         try:
-            process = await WorkerProcess.start(name, command, Path(config.cwd), env)
+            process = await WorkerChild.start(name, command, Path(config.cwd), env)
         except OSError as error:
             raise Fault(
                 FaultType.TRANSPORT,
