@@ -11,7 +11,8 @@ from ...text import Glyphs, clock, count, duration, fit
 from ..text_lines import MAX_SHOWN, Paragraphs
 from ..tones import DIM, STRONG
 from .lock_lines import CHANGE_MARKS, FOUND, HELD, change_of, is_compared, lock_words, not_acceptable
-from .tool_list import MARKS, ToolRow, changes_text
+from .tool_list import changes_text
+from .tool_rows import MARKS, ToolRow
 
 _LABEL: Final = 30
 _BAR: Final = 20
