@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Message, NewThread, RunRecord, ThreadRecord, refusals
 from pallas.model.ids import mint
+from pallas.model.ledger_records import MAX_TITLE
 from pallas.model.run_values import OF_AGENTS
 from pallas.safe_text import one_line
 
@@ -28,9 +29,6 @@ from .storable_text import new_id
 from .tables import WITHIN, agents, idempotency, runs, threads
 from .thread_queue import FIRST
 from .thread_reads import ThreadReads, thread_of
-
-MAX_TITLE: Final = 200
-"""Most characters of a title."""
 
 _AGENT_ID: Final = HotStatement(select(agents.c.id).where(agents.c.name == bindparam("agent")))
 _INSERT_THREAD: Final = HotStatement(insert(threads))
