@@ -8,6 +8,8 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pallas.deadlines import cancel_and_wait
+
 from .published_agent import AGENTS
 
 _WELL_KNOWN: Final = ".well-known"
@@ -55,10 +57,7 @@ class AgentMount:
         if not under_way:
             return
         _, late = await asyncio.wait(under_way, timeout=GRACE)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=1.0)
+        await cancel_and_wait(*late, seconds=1.0)
 
 
 class Ingress:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.client import ChatStream, RestClient, fault_in
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault, FaultType
 from pallas.model.money import cost_in
 from pallas.safe_text import PieceSanitizer, json_escape, one_line, replace_invisible, sanitize
@@ -92,8 +93,7 @@ class ChatTurn:
             await self._questions.close()
             for task in (self._work, self._told_to_end):
                 if task is not None and not task.done():
-                    task.cancel()
-                    await asyncio.wait({task}, timeout=1.0)
+                    await cancel_and_wait(task, seconds=1.0)
             if self._stream is not None:
                 with suppress(Exception):
                     await self._stream.aclose()

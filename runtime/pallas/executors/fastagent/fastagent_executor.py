@@ -16,6 +16,7 @@ from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
+from pallas.deadlines import cancel_and_wait
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
 from pallas.executors.replay.replay import current_replay
@@ -325,8 +326,7 @@ class FastAgentExecutor(Executor):
         if self._owner is not None:
             _, late = await asyncio.wait({self._owner}, timeout=timeout_s / 2)
             if late:
-                self._owner.cancel()
-                await asyncio.wait({self._owner}, timeout=1.0)
+                await cancel_and_wait(self._owner, seconds=1.0)
 
     def _declare(self, model: str) -> None:
         if model:

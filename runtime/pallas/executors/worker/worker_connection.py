@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config.kinds import WorkerConfig
+from pallas.deadlines import cancel_and_wait
 from pallas.executors.ipc.child_process import (
     ChildProcess,
     children_of,
@@ -243,9 +244,7 @@ class WorkerConnection:
         await self.process.close()
         self.peer.fail(self.end_fault())
         tasks: set[asyncio.Task[Any]] = {self._watcher, *self._tasks}
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=_LAST_S)
+        await cancel_and_wait(*tasks, seconds=_LAST_S)
 
     def _how_it_ended(self) -> str:
         ended = self.process.ended

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from pallas.config import Project
+from pallas.deadlines import cancel_and_wait
 from pallas.model import (
     AgentChanged,
     AgentState,
@@ -179,8 +180,7 @@ class VerdictGate:
     async def _judge_beside(self, earlier: "asyncio.Task[None] | None", save: Save) -> None:
         """Reach a verdict beside the new versions; never raises."""
         if earlier is not None and not earlier.done():
-            earlier.cancel()
-            await asyncio.wait({earlier}, timeout=_END)
+            await cancel_and_wait(earlier, seconds=_END)
         try:
             leading = await self.verdicts.leading_to(save.project, save.affected)
             if leading.agents:
@@ -228,8 +228,7 @@ class VerdictGate:
 
     async def _give_up(self) -> None:
         if (task := self._warning) is not None and not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=_END)
+            await cancel_and_wait(task, seconds=_END)
 
     async def _hold_back(self, plan: ReloadPlan, save: Save) -> tuple[Reloaded, ...]:
         """Carry out a plan except for what waits for the verdict, and the rest as that says."""
@@ -311,8 +310,7 @@ class VerdictGate:
         finally:
             self.testing = ()
             if not running.done():
-                running.cancel()
-                await asyncio.wait({running}, timeout=_END)
+                await cancel_and_wait(running, seconds=_END)
         verdict = running.result()
         if verdict.problem:
             return dict.fromkeys(waiting, _not_run(verdict.problem))
