@@ -346,7 +346,8 @@ class Connection:
     async def _list_and_tell(self) -> None:
         with suppress(Exception):  # a lost connection shows at the next call
             await self.list_again(REOPEN_SECONDS)
-            self._watch.changed()
+            if self.client is not None:  # else the agent has left it meanwhile, or it was lost
+                self._watch.changed()
 
     async def _listen(self, client: Client) -> None:
         """Hear of changed lists in the modern era, where a server tells those that subscribe only."""
