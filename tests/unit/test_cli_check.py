@@ -160,11 +160,34 @@ FORMS = {
     "own_name": "from lib.models import named\nasync def ask(): return await named({})",
     "own_everything": "from lib.more import *\nasync def ask(): return await named({})",
     "own_package": "import lib as x\nasync def ask(): return await x.asked.complete({})",
+    "own_partial": "from lib.models import bound\nasync def ask(): return await bound({})",
+    "partial": "from functools import partial\nfrom pallas.llm import complete\n"
+    "ask = partial(complete, temperature=0.2)\nasync def answer(): return await ask({})",
+    "partial_at_once": "import functools\nfrom pallas import llm\n"
+    "async def ask(): return await functools.partial(llm.complete, top_p=1)({})",
+    "kept_in_self": "from pallas.llm import complete\nclass Asker:\n"
+    "    def __init__(self): self.ask = complete\n    async def answer(self): return await self.ask({})",
+    "kept_in_base": "from pallas.llm import complete\n"
+    "class Base:\n    def __init__(this): this.ask = complete\n"
+    "class Asker(Base):\n    async def answer(self): return await self.ask({})",
+    "kept_in_class": "from pallas.llm import complete\nclass Asker:\n    ask = staticmethod(complete)\n"
+    "    async def answer(self): return await self.ask({})",
+    "kept_in_object": "from types import SimpleNamespace\nfrom pallas.llm import complete\n"
+    "tools = SimpleNamespace()\ntools.ask = complete\nasync def answer(): return await tools.ask({})",
+    "default": "from pallas.llm import complete\nasync def answer(ask=complete): return await ask({})",
+    "default_of_same_name": "from pallas.llm import complete\n"
+    "async def answer(*, complete=complete): return await complete({})",
+    "one_of_two": "from pallas.llm import complete\nask = None or (complete if __debug__ else print)\n"
+    "async def answer(): return await ask({})",
+    "unpacked": "from pallas.llm import complete\nask, one = complete, 1\n"
+    "async def answer(): return await ask({})",
+    "by_attribute": "from pallas import llm\nasync def ask(): return await getattr(llm, 'complete')({})",
 }
 """Ways to call complete(), by the name of the module that does."""
 LIBRARY = {
     "lib/__init__.py": "from .models import asked\n",
-    "lib/models.py": "from pallas import llm as asked\nfrom pallas.llm import *\nnamed = asked.complete\n",
+    "lib/models.py": "from pallas import llm as asked\nfrom pallas.llm import *\nnamed = asked.complete\n"
+    "import functools as f\nbound = f.partial(named, top_p=1)\n",
     "lib/more.py": "from .models import *\n",
 }
 OTHERS = """\
@@ -178,6 +201,18 @@ class Client:
     def complete(self, messages=()): return self.complete(messages)
 each = [llm.complete() for llm in ()]
 later = lambda llm: llm.complete()
+named = functools.partial(llm.complete, "generic.x")
+again = functools.partial(named, temperature=1)
+def ask(): return [named([]), again(), functools.partial(llm.complete, model=MODEL)()]
+def handed_on(): return partial(llm.complete)()
+class Asker:
+    def __init__(self, complete): self.ask, self.named = complete, named
+    def answer(self): return [self.ask(), self.named(), self.complete(), self.missing.complete()]
+def partial(given): return given
+class Other:
+    ask = llm.complete
+    @staticmethod
+    def answer(self): return self.ask()
 """
 """Calls of something else that has the same name."""
 
