@@ -709,3 +709,31 @@ def test_a_program_or_script_of_a_server_that_is_missing_is_warned_of_and_one_th
             "fix it there, or above",
         ]
     )
+
+
+def test_a_folder_of_skills_that_is_not_there_is_named_with_its_line(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.agents(AGENTS + "  card: {card: card.md, port: 24202}\n")
+    folder.config("default_model: passthrough\nskills:\n  directories: [.claude/skills, shared]\n")
+    folder.write("skills/sum/SKILL.md", "---\nname: sum\n---\n").write("empty/notes.md", "").write("file", "")
+    folder.write(
+        "agents/jarvis.py",
+        "from pathlib import Path\nfrom fast_agent import FastAgent\n\nfast = FastAgent('x')\n\n\n"
+        "@fast.agent('jarvis', skills=['skills', Path('skils'),\n    'file'])\nasync def jarvis(): ...\n",
+    )
+    folder.write("card.md", "---\nname: card\nskills:\n  - skills/sum\n  - empty\n---\nHello\n")
+    assert check(folder.root) == 0
+    module, card = (
+        "agents/jarvis.py:{}: warning: agents.jarvis.skills: ",
+        "card.md:{}: warning: agents.card.skills: ",
+    )
+    lacks = "an agent starts without these skills; create it, or correct the name"
+    assert capsys.readouterr().err.splitlines() == [
+        f"fastagent.config.yaml:3: warning: skills.directories: there is no folder shared; {lacks}",
+        f"{module.format(7)}there is no folder skils; {lacks}; did you mean skills",
+        f"{module.format(8)}names file, which is a file; {lacks}",
+        f"{card.format(4)}skills/sum is one skill, and no folder of skills; an agent starts without it; "
+        "name the folder above it, skills",
+        f"{card.format(5)}empty has no skill in it; each skill is a folder there with a SKILL.md",
+    ]
