@@ -128,6 +128,11 @@ class AgentVersions:
         self.attempted = None
         return version
 
+    async def give_up(self, version: AgentVersion) -> None:
+        """End a version that was made and is not to answer; ``attempted`` describes it."""
+        self.attempted = version.executor.info
+        await self._ended(version.executor, _GRACE)
+
     async def returning(self, version: AgentVersion | None = None) -> AgentVersion:
         """That version, else the one before, ready to answer once more; ``switch_to`` it at once.
 

@@ -13,6 +13,7 @@ from fast_agent.core.harness import AgentHarness
 
 from pallas.access.bearer_lease import BearerLease, LeaseSlot, connecting, lending
 from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config.agent_code import file_warnings
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
@@ -168,6 +169,7 @@ class FastAgentExecutor(Executor):
             )
         name, settings = choice.name, seam.config_of(fast, choice.name)
         await asyncio.to_thread(check_servers, self._project, self._config, fast)
+        warnings = await asyncio.to_thread(file_warnings, self._project, self._config)
         self._providers.load()
         named_model = getattr(settings, "model", None) or ""
         model = (
@@ -201,6 +203,7 @@ class FastAgentExecutor(Executor):
             and bool(getattr(settings, "use_history", True)),
             instruction=sanitize(redact_text(self._instruction(settings)), MAX_INSTRUCTION),
             serves=one_line(name),
+            warnings=tuple(one_line(redact_text(str(each)), 400) for each in warnings),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
             children=seam.children_of(fast, name, partial(model_registry.referred, project=self._project)),
