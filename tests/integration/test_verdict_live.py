@@ -72,10 +72,10 @@ def settings(root: Path, verdict: dict[str, Any], **top: Any) -> None:
     file.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def expect(root: Path, expected: dict[str, Any]) -> None:
-    """Let the test expect this alone."""
+def expect(root: Path, expected: dict[str, Any], **more: Any) -> None:
+    """Let the test expect this alone; ``more`` are other keys of it."""
     file = root / "tests" / "agents" / "lamps.yaml"
-    file.write_text(yaml.safe_dump({**LAMPS, "expect": expected}))
+    file.write_text(yaml.safe_dump({**LAMPS, "expect": expected, **more}))
 
 
 def told(saves: GatedSaves, agent: str, more: str) -> None:
@@ -153,6 +153,52 @@ async def test_each_word_of_models_that_were_asked(saves: GatedSaves) -> None:
     guessed = await word_of(saves, "lead", "Guess.")
     assert (guessed.word, guessed.passes, guessed.where) == ("other tool calls", True, "lead"), guessed.line
     assert guessed.what.startswith("does not call ")
+    assert executed(saves.root) == []
+
+
+SCORERS = """
+import time
+
+
+def brief(recording):
+    return len(recording.first.answer) < 300
+
+
+def seen(recording):
+    calls = [step.step.name for run in recording.runs for step in run.steps if step.step.kind == "tool"]
+    assert "shelf__find" in calls
+    return "seen" in recording.first.answer or "it does not say that they were seen"
+
+
+def endless(recording):
+    time.sleep(600)
+"""
+JUDGE = """
+from pydantic_evals.evaluators import LLMJudge
+
+polite = LLMJudge(rubric="It is polite.", model="openai:gpt-5")
+"""
+
+
+@pytest.mark.slow
+async def test_other_words_are_judged_by_the_scorers_of_the_test(saves: GatedSaves) -> None:
+    (saves.root / "checks.py").write_text(SCORERS)
+    wanted = {"answer": {"contains": "lamps"}}
+    expect(saves.root, wanted, scorers=["checks:brief"])
+    fine = await word_of(saves, "clerk", "Be brief.")
+    assert (fine.word, fine.passes) == ("other words", True), fine.line
+    expect(saves.root, wanted, scorers=["checks:brief", "checks:seen"])
+    fails = await word_of(saves, "clerk", "Be brief. ")
+    assert (fails.word, fails.passes, fails.where) == ("fails", False, "lead"), fails.line
+    assert fails.what == "expected: checks:seen: it does not say that they were seen"
+    expect(saves.root, wanted, scorers=["checks:endless"])
+    late = await word_of(saves, "clerk", "Be brief.")
+    assert (late.word, late.what) == ("fails", "expected: checks:endless: it did not return within 10 s")
+    (saves.root / "judges.py").write_text(JUDGE)
+    expect(saves.root, wanted, scorers=["judges:polite", "checks:brief"])
+    open_ = await word_of(saves, "clerk", "Be brief. ")
+    assert (open_.word, open_.passes) == ("other words", None), open_.line
+    assert open_.what.endswith(" (its scorer judges:polite asks a model, and is not run)")
     assert executed(saves.root) == []
 
 
