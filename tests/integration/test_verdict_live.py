@@ -388,3 +388,39 @@ async def test_without_a_fleet_the_kept_tests_are_judged_and_models_asked(root: 
     status, _, err = await command("verdict", "-p", str(root), "--live")
     assert status == 2
     assert "live: ask" in err
+
+
+@pytest.mark.slow
+async def test_an_intended_change_is_accepted_by_one_command(root: Path, made: Path) -> None:
+    ask_first(root)
+    for test in ("lamps", "deep"):
+        shutil.copy(made / "tests" / "agents" / f"{test}.yaml", root / "tests" / "agents")
+    clerk, lamps = root / "agents" / "clerk.py", root / "tests" / "agents" / "lamps.yaml"
+    text = clerk.read_text()
+    clerk.write_text(text.replace(CLERK, f"{CLERK} Be brief."))
+    status, out, err = await command("verdict", "lamps", "-p", str(root))
+    assert (status, "--accept" in err) == (2, True), err
+    status, out, err = await command("verdict", "--accept", "lamps", "-p", str(root))
+    assert (status, "asking models: " in err) == (0, True), err
+    assert out.startswith("tests/agents/lamps.yaml: accepted (")
+    assert "3 lamps" in yaml.safe_load(lamps.read_text())["expect"]["answer"]["contains"][0]
+    status, out, _ = await command("verdict", "--json", "-p", str(root))
+    words = {each["name"]: each["word"] for each in json.loads(out)["runs"]}
+    assert (words["lamps"], words["deep"]) == ("same", "other words")
+    status, _, err = await command("test", "lamps", "-p", str(root))
+    assert status == 0, err
+    status, out, err = await command("verdict", "--accept", "lamps", "-p", str(root))
+    assert (status, out) == (0, "nothing to accept: every test goes as it was recorded\n"), err
+    expect(root, {"answer": {"contains": "3 lamps"}})  # as an author loosens it
+    clerk.write_text(text)
+    before = {path: path.read_bytes() for path in (root / "tests").rglob("*") if path.is_file()}
+    status, _, err = await command("verdict", "--accept", "lamps", "-p", str(root))
+    assert status == 1
+    assert "lamps is not accepted: it expects something else: answer.contains: " in err
+    clerk.write_text(text.replace(CLERK, f"{CLERK} Sell."))
+    status, _, err = await command("verdict", "--accept", "-p", str(root))
+    assert status == 1
+    assert "lamps is not accepted: other tool calls: " in err
+    assert "`pallas test lamps --live`" in err
+    assert {path: path.read_bytes() for path in before} == before
+    assert executed(root) == []

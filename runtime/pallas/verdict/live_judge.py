@@ -59,6 +59,8 @@ class LiveJudge:
         self._live = request.live or LiveRequest(max_cost=0, concurrency=1)
         self._prices = ModelPrices(project, PriceBook(project.prices))
         self._scorers = Scorers(project.root, SCORER_S)
+        self.recordings: dict[str, tuple[Recording, ...]] = {}
+        """Those of the runs that came to their end, one of each turn, by name."""
 
     async def verdicts(self) -> AsyncGenerator[RunVerdict]:
         """What becomes of each run, as soon as it is known. Raises ConfigError as ``Judge`` does."""
@@ -120,13 +122,17 @@ class LiveJudge:
     async def _of_turns(self, fleet: ReplayFleet, run: JudgedRun) -> _Judged:
         """The first turn that is not the same, or the first for which nothing more can be said."""
         found = _Judged(SAME, passes=True if run.source == "test" else None)
+        ended = list[Recording]()
         for turn in run.turns:
             judged = await self._of_turn(fleet, turn)
+            ended += [judged.live] if judged.live is not None else []
             counts = ModelCalls.sum((found.asked, judged.asked)) or ModelCalls()
             first = judged.judgement if found.judgement == SAME or judged.passes is False else found.judgement
             found = _Judged(first, counts, found.passes and judged.passes, judged.live)
             if first.word in ("fails", "not decided"):
                 break
+        if len(ended) == len(run.turns):
+            self.recordings[run.name] = tuple(map(self._places.all_marked, ended))
         if run.scored is not None and found.passes and found.live is not None:
             found = await self._scored(run.scored, found, found.live)
         return found if found.judgement.word != "not decided" else replace(found, passes=None)
@@ -156,6 +162,7 @@ class LiveJudge:
         except Fault as fault:
             return _Judged(Judgement("fails", recorded.first.agent, fault.message))
         asked = self._prices.paid(outcome.asked)
+        outcome = replace(outcome, recording=self._places.all_placed(outcome.recording))
         return replace(await self._said(turn.turn, recorded, outcome, running), asked=asked)
 
     async def _said(
@@ -185,7 +192,7 @@ def _by_test(turn: TurnTest | None, found: Judgement, live: Recording) -> _Judge
     unmet = next(_unmet(turn, live), "")
     if not unmet:
         return _Judged(found, passes=True, live=live)
-    return _Judged(Judgement("fails", live.first.agent, f"expected: {unmet}"), passes=False)
+    return _Judged(Judgement("fails", live.first.agent, f"expected: {unmet}"), passes=False, live=live)
 
 
 def _unmet(turn: TurnTest, live: Recording) -> Iterator[str]:
