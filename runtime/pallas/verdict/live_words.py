@@ -59,7 +59,7 @@ def with_answered(recorded: Recording, live: Recording, running: Collection[str]
         for each in run.steps:
             if calls := left.get(_call_key(run, each)):
                 found += _answered(recorded, *calls.pop(0), run, each.step, running)
-    return replace(live, runs=tuple(found))
+    return replace(live, runs=tuple(found), offers={**recorded.offers, **live.offers})
 
 
 def _answered(
