@@ -1,4 +1,4 @@
-"""The pages of the reference that are generated: agents.yaml, the command line and the REST API."""
+"""The generated pages of the reference: agents.yaml, the command line, the REST API and registries."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import typer.main
+from registry_pages import REGISTRY_PAGES
 from typer.cli import get_docs_for_click
 
 from pallas.cli.app import app
@@ -146,4 +147,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/agents-yaml.md": agents_yaml,
     "reference/command-line.md": command_line,
     "reference/rest-api.md": rest_api,
+    **REGISTRY_PAGES,
 }
