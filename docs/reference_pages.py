@@ -142,10 +142,10 @@ def rest_api() -> str:
         "Every operation may also answer 400 (something in the request is wrong; `data.key` says what), 401 "
         "(no valid token), 403 (a grant is missing) or 503 (not now; see `Retry-After`), each with a "
         "[FaultBody](#faultbody).\n\n## Grants\n\n"
-        "What a caller needs where [rules](../auth.md#permissions) apply. A name in the path is the last part of "
-        'the grant: `GET /agents/desk` needs `view:agents:desk`. "–" needs no grant: the caller sees what is '
-        "their own, or more with other grants. The last column says whether a caller without a token may use the "
-        "route, if the rules give the grant to `anonymous`.\n\n",
+        "What a caller needs where [rules](../auth.md#permissions) apply. A name in the path is the last "
+        'part of the grant: `GET /agents/desk` needs `view:agents:desk`. "–" needs no grant: callers see '
+        "what is their own, or more with other grants. The last column: whether a caller without a token may "
+        "use it, if the rules give the grant to `anonymous`.\n\n",
         *_routes(document),
         "\n## Paths\n",
         *_operations(document),
