@@ -92,8 +92,9 @@ def menu_mistakes() -> list[str]:
 def stage() -> None:
     """Write all that Zensical reads."""
     shutil.rmtree(BUILD, ignore_errors=True)
-    places = sources()
-    texts = {place: moved((ROOT / path).read_text("utf-8"), path, places) for path, place in places.items()}
+    pages = sources()
+    places = pages | {f"docs/{page}": page for page in PAGES}
+    texts = {place: moved((ROOT / path).read_text("utf-8"), path, places) for path, place in pages.items()}
     for place, text in (texts | {name: page() for name, page in PAGES.items()}).items():
         (BUILD / "source" / place).parent.mkdir(parents=True, exist_ok=True)
         (BUILD / "source" / place).write_text(text, "utf-8")

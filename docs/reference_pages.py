@@ -1,4 +1,4 @@
-"""The pages of the reference that are generated: agents.yaml, the command line and the REST API."""
+"""The generated pages of the reference: agents.yaml, the command line, the REST API and registries."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import typer.main
+from registry_pages import REGISTRY_PAGES
 from typer.cli import get_docs_for_click
 
 from pallas.cli.app import app
@@ -121,6 +122,16 @@ def _operations(document: Schema) -> Iterator[str]:
             yield "\n"
 
 
+def _routes(document: Schema) -> Iterator[str]:
+    """The table of grants."""
+    yield "| route | grant | without a token |\n|---|---|---|\n"
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            grant = f"`{found}`" if (found := operation.get("x-pallas-permission")) else "–"
+            anonymous = "yes" if operation["x-pallas-anonymous"] else "no"
+            yield f"| `{method.upper()} {path}` | {grant} | {anonymous} |\n"
+
+
 def rest_api() -> str:
     """Every operation and body of the REST API, from its OpenAPI document."""
     nothing = SimpleNamespace(kernel=None, ledger=None, threads=None, catalog=None, grants=None)
@@ -130,7 +141,13 @@ def rest_api() -> str:
         "`/api/v1/openapi.json`. [The REST API](../api.md) explains it. Paths are below `/api/v1`.\n\n"
         "Every operation may also answer 400 (something in the request is wrong; `data.key` says what), 401 "
         "(no valid token), 403 (a grant is missing) or 503 (not now; see `Retry-After`), each with a "
-        "[FaultBody](#faultbody).\n\n## Paths\n",
+        "[FaultBody](#faultbody).\n\n## Grants\n\n"
+        "What a caller needs where [rules](../auth.md#permissions) apply. A name in the path is the last "
+        'part of the grant: `GET /agents/desk` needs `view:agents:desk`. "–" needs no grant: callers see '
+        "what is their own, or more with other grants. The last column: whether a caller without a token may "
+        "use it, if the rules give the grant to `anonymous`.\n\n",
+        *_routes(document),
+        "\n## Paths\n",
         *_operations(document),
         "\n## Bodies\n",
     ]
@@ -146,4 +163,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/agents-yaml.md": agents_yaml,
     "reference/command-line.md": command_line,
     "reference/rest-api.md": rest_api,
+    **REGISTRY_PAGES,
 }

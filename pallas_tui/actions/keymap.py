@@ -71,7 +71,7 @@ def _unknown(keys: Mapping[str, str]) -> Iterator[str]:
     for action_id in keys:
         if action_id not in BY_ID:
             close = get_close_matches(action_id, BY_ID, 1)
-            hint = f"; did you mean {close[0]}?" if close else "; docs/keys.md lists the actions"
+            hint = f"; did you mean {close[0]}?" if close else "; docs/workbench.md#keys leads to the list"
             yield f"{one_line(action_id, 40)}: no such action{hint}"
 
 

@@ -1,7 +1,7 @@
 """Lets work ask its caller something: a handler says ``answer = await ask("Which one?")``.
 
 The question reaches the person who called the outermost run, wherever the call came from, and anyone else who
-may answer it (docs/questions.md).
+may answer it (docs/policy.md#questions).
 """
 
 from collections.abc import Mapping

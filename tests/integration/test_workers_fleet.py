@@ -254,7 +254,7 @@ async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_a
 async def test_the_worker_of_the_documentation_answers_and_is_exchanged_when_it_is_saved(
     tmp_path: Path,
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "workers.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "agent-kinds.md").read_text("utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     keys = {"coder": {"module": None, "kind": "worker", "command": ["python", "worker.py"]}}
     write_project(tmp_path, {"coder": None}, keys=keys, files={"worker.py": example})

@@ -93,7 +93,7 @@ async def opened(
 async def test_an_isolated_handler_reads_no_file_of_the_project_but_its_own(fleet: Fleet, era: str) -> None:
     # HC-36
     root = fleet.project.root
-    if not abi_version():  # as docs/handler-isolation.md says
+    if not abi_version():  # as docs/typed-handlers.md#in-a-process-of-its-own says
         assert SECRET in await opened(fleet, root / ".env", era=era)
         return
     hidden = (".env", "fastagent.secrets.yaml", "agents.yaml", "two.txt", "sub/deep.txt")

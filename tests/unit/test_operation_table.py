@@ -1,8 +1,6 @@
 """The table of operations: each is declared once, and everything else is made from that."""
 
 import inspect
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,6 @@ from pallas_tui.remote.remote_fleet import RemoteFleet
 TABLE = {each.name: each for each in operations_of(FleetPort)}
 PICTURE = {"attachment", "can_control", "listen", "snapshot", "since"}
 """What a port always has at hand: it is followed as a stream rather than asked for."""
-DOCS = Path(__file__, "../../../docs/attach.md").resolve()
 
 
 def public(port: type) -> set[str]:
@@ -53,20 +50,6 @@ def test_the_local_port_does_each_of_them_with_the_same_arguments() -> None:
 def test_the_ways_that_only_carry_them_name_none() -> None:
     for port in (ThreadedFleet, RemoteFleet, PlaceholderFleet):
         assert not set(TABLE) & set(vars(port)), port
-
-
-def test_each_stands_in_the_page_about_the_control_api() -> None:
-    page = DOCS.read_text("utf-8")
-    rows = set(re.findall(r"^\| (`(?:GET|POST|DELETE) .*?) \|", page, re.MULTILINE))
-    shown = {re.sub(r"[A-Z]{2,}(?=/|`|\?)", "*", row).replace("`", "").split("?")[0] for row in rows}
-    verbs = ("control", "control_fleet")  # one row lists all that can be done
-    for name, entry in TABLE.items():
-        path = f"{entry.http_method} {re.sub('{[a-z_]+}', '*', entry.path)[1:]}"
-        assert name in verbs or path in shown, f"docs/attach.md has no row for {path}"
-    listed = "\n".join(rows)
-    for name in verbs:
-        for choice in TABLE[name].parameters[-1].choices:
-            assert f"/{choice}`" in listed or f"`{choice}`" in listed or f"POST {choice}`" in listed, choice
 
 
 def test_an_entry_is_made_of_the_signature() -> None:

@@ -123,7 +123,7 @@ def test_names_are_the_same_after_a_restart() -> None:
         "files_local__read_file_63edcccb",
         "s__a_b_7b689caf",
         f"s__{'z' * 52}_c0243850",
-        "agent-calculator_add__chat_5220cfc2",  # docs/agent-as-tool.md
+        "agent-calculator_add__chat_5220cfc2",  # docs/connect.md#agents-as-tools
     ]
 
 

@@ -119,7 +119,7 @@ def test_a_file_that_is_no_yaml_or_not_utf_8_is_told(tmp_path: Path) -> None:
 def test_a_key_for_an_action_that_there_is_not_is_told() -> None:
     assert keymap_mistakes({"zom": "f6", "zoom": "f6", "x" * 99: "a"}) == [
         "zom: no such action; did you mean zoom?",
-        f"{'x' * 39}…: no such action; docs/keys.md lists the actions",
+        f"{'x' * 39}…: no such action; docs/workbench.md#keys leads to the list",
     ]
 
 

@@ -22,7 +22,7 @@ async def complete(
 
     An empty ``model`` is the project's own; ``params`` are an agent's. ``agent_id`` is accepted and ignored:
     the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
-    its tokens, LimitReached where ``limits:`` of agents.yaml leave no room. ``docs/llm-router.md`` describes
+    its tokens, LimitReached where ``limits:`` of agents.yaml leave no room. ``docs/providers.md#models-for-handlers`` describes
     how a backend is chosen.
     """
     invocation = current()

@@ -2,7 +2,7 @@
 
 A model gets the whole conversation at each step. Its messages are a chain: the digest of a message covers
 those before it, so the last digest stands for all of them. Only parts that were not seen before are cleaned,
-which is the expensive work. See ``docs/steps.md``.
+which is the expensive work. See ``docs/logging.md#steps``.
 """
 
 import json

@@ -1,4 +1,4 @@
 """Agents that are programs: they answer on their stdin and stdout, in one of two dialects.
 
-See ``docs/workers.md``. ``worker_executor`` is what the fleet uses.
+See ``docs/agent-kinds.md#workers``. ``worker_executor`` is what the fleet uses.
 """

@@ -1,0 +1,36 @@
+"""The pages that are made of registries have a place for each entry."""
+
+import sys
+from pathlib import Path
+from typing import get_args
+
+from pallas.model import FleetPort, operations_of
+from pallas_tui.actions import ACTIONS, Scope
+from pallas_tui.settings.settings_schema import SCHEMA
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+import registry_pages  # noqa: E402
+
+sys.path.remove(str(DOCS))
+
+
+def rows(page: str) -> list[str]:
+    """What the first cell of each row names."""
+    return [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+
+
+def test_every_setting_is_in_its_page() -> None:
+    assert rows(registry_pages.settings()) == [setting.key for setting in SCHEMA]
+
+
+def test_every_action_is_in_the_page_of_keys_below_the_heading_of_its_scope() -> None:
+    assert set(registry_pages.SCOPE_TITLES) == set(get_args(Scope))
+    assert sorted(rows(registry_pages.keys())) == sorted(action.id for action in ACTIONS)
+
+
+def test_every_operation_is_in_the_page_of_the_control_api() -> None:
+    page = registry_pages.control_api()
+    assert len(rows(page)) == len(operations_of(FleetPort))
+    assert "| `POST agents/AGENT/start\\|stop\\|restart\\|reload\\|rollback` |" in page
+    assert "| `GET threads` | `agent`, `limit`, `cursor`, `search`, `branches_of` | for texts, or" in page
