@@ -387,7 +387,7 @@ class Workbench(FleetScreens, Look, Notices):
         self.main.zoom()
 
     def action_resize_dock(self, cells: int) -> None:
-        """Change the height of the dock, or its width beside the chat."""
+        """Change the height of the dock, or its width next to the chat."""
         self.main.resize_dock(cells)
 
     def action_resize_rail(self, columns: int) -> None:

@@ -340,7 +340,7 @@ class FeedRun:
         return True
 
     def begin(self, event: RunStarted) -> None:
-        """Take in the facts of its start, as far as they are told."""
+        """Take in the facts of its start, as far as they are known."""
         self.is_begin_known, self.replica = True, event.replica
         if event.replica and self.trace_id:  # another replica tells less than the fleet's own events did
             return

@@ -89,7 +89,7 @@ class RunsElsewhere:
             self._take_in(found, asked, snapshot.replica)
 
     async def find(self, run_id: str, snapshot: FleetSnapshot) -> None:
-        """Ask for one run, of whatever replica, to be told with its end; nothing if it is not known."""
+        """Ask for one run, of any replica, to be reported with its end; nothing if it is not known."""
         fleet: FleetPort | None = self._port()
         if fleet is None or not snapshot.replica:
             return

@@ -1,4 +1,4 @@
-"""The one screen: agents on the left, chat on the right, feed, logs and credentials below it or beside it."""
+"""The one screen: agents on the left, chat on the right, feed, logs and credentials in a dock."""
 
 import asyncio
 import logging

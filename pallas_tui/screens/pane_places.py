@@ -160,7 +160,7 @@ class Places(Screen[None]):
 
     @property
     def _in_columns(self) -> bool:
-        """Whether the dock stands beside the chat, not below it."""
+        """Whether the dock is next to the chat, not below it."""
         return self._size_class == "columns"
 
     def visible_panes(self) -> set[str]:
@@ -288,7 +288,7 @@ class Places(Screen[None]):
         self.refresh_bindings()
 
     def resize_dock(self, cells: int) -> None:
-        """Give the dock that many more lines, or columns beside the chat, as far as the chat stays usable."""
+        """Give the dock that many more lines or columns, as far as the chat stays usable."""
         dock = self.query_one("#dock")
         if self._split and dock.display and "chat" in self._visible():
             shown = dock.outer_size.width if self._in_columns else dock.size.height
@@ -314,7 +314,7 @@ class Places(Screen[None]):
         self.refresh_bindings()
 
     def _dock_size(self, cells: int) -> int:
-        """Columns of the dock beside the chat, or rows below it, so that both can be used."""
+        """Columns of the dock next to the chat, or rows below it, so that both can be used."""
         least, most = _DOCK_LEAST, self.size.height - _BARS - _CHAT_LEAST
         if self._in_columns:
             rail = 0 if self._layout.rail_hidden else self._layout.rail or _RAIL_AT_FIRST

@@ -1,4 +1,4 @@
-"""Runs recorded questions again, and shows how they went beside their recordings."""
+"""Runs recorded questions again, and shows how they went next to their recordings."""
 
 import asyncio
 from pathlib import Path

@@ -44,7 +44,7 @@ class Themes(Provider):
 
 
 def theme_in_use(app: App[Any]) -> str:
-    """The theme that was chosen last, whatever is seen while another one is chosen."""
+    """The theme that was chosen last, not the one that is previewed while another one is chosen."""
     return (app.theme_before if isinstance(app, Look) else None) or app.theme
 
 

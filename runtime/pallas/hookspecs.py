@@ -25,7 +25,7 @@ hookimpl = HookimplMarker("pallas")
 
 @hookspec
 def project_checks(project: "Project") -> "Iterable[Mistake]":  # type: ignore[empty-body]
-    """Return what ``pallas check`` is to report of a project, beside what Pallas finds itself.
+    """Return what ``pallas check`` is to report of a project, in addition to what Pallas finds itself.
 
     Called once the project's files were read without an error. A module of the project is asked only with
     ``--import``, since the check imports no code of a project otherwise.

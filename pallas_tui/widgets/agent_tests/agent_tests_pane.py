@@ -57,7 +57,7 @@ version; all of them where no agent is named, or where the tests themselves were
     PARTS = (*DetailedListPane.PARTS, ActionStatus)
 
     class OpenRecording(Message):
-        """The user wants to read the recording of a test, beside why it failed."""
+        """The user wants to read the recording of a test, with the reason why it failed."""
 
         def __init__(self, test: "AgentTest", outcome: AgentTestOutcome | None) -> None:
             super().__init__()
@@ -255,7 +255,7 @@ version; all of them where no agent is named, or where the tests themselves were
         return None if row is None else (f"test {row.test.name}", details_text(row, self._clock()))
 
     def action_recording(self) -> None:
-        """Read the recording of the selected one, beside why it failed."""
+        """Read the recording of the selected one, with the reason why it failed."""
         if (row := self.rows.selected) is not None:
             self.post_message(self.OpenRecording(row.test, row.outcome))
 

@@ -27,7 +27,7 @@ def is_compared(lock: ServerLock | None) -> bool:
 
 
 def lock_words(lock: ServerLock | None) -> str:
-    """How the server is beside the lock, in a few words; empty where there is nothing to say."""
+    """How the server differs from the lock, in a few words; empty where there is nothing to say."""
     if lock is None:
         return ""
     parts = []

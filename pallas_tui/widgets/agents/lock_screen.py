@@ -1,4 +1,4 @@
-"""What a server lists now beside what is locked, and the question whether that is accepted."""
+"""What a server lists now next to what is locked, and the question whether that is accepted."""
 
 from typing import ClassVar
 

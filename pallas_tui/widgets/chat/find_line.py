@@ -26,7 +26,7 @@ class Match(NamedTuple):
 
 
 class FindLine(Horizontal):
-    """Finds plain text in the messages that are shown, whatever its case; begins with the newest match."""
+    """Finds plain text in the messages that are shown, in any case; begins with the newest match."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("find")
 

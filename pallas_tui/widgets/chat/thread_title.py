@@ -1,4 +1,4 @@
-"""The name of a conversation is the title of its thread, whatever client gave it."""
+"""The name of a conversation is the title of its thread, from any client."""
 
 from typing import Any, Final
 

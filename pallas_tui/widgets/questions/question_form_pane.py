@@ -115,7 +115,7 @@ edits it or chooses, **delete** sends nothing for it. A `*` marks a required fie
             self._answer("accept", dict(self.form.value))
 
     def action_decline(self) -> None:
-        """Fill in nothing: the asker is told so."""
+        """Fill in nothing; the asker gets that as the answer."""
         self._answer("decline")
 
     def action_leave(self) -> None:

@@ -50,7 +50,7 @@ def keep(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Make a test of a run: tests/agents/NAME.yaml with what it did, and its recording beside it.
+    """Make a test of a run: tests/agents/NAME.yaml with what it did, and its recording next to it.
 
     \b
     pallas keep last

@@ -1,6 +1,6 @@
 """One agent without a project: a card or a module in a folder without agents.yaml.
 
-The agents.yaml that it needs is written into the state directory, never beside the user's file. The ledger
+The agents.yaml that it needs is written into the state directory, never next to the user's file. The ledger
 and the log are there too.
 """
 

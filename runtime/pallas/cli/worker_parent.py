@@ -3,7 +3,7 @@
 Each worker is this command again, with a link to the parent in its environment (``fleet.worker_process``).
 The parent binds a port when the first worker asks for it and passes the same socket to all of them. It ends
 when the first worker cannot start, so that every mistake of a project is reported once. The other workers
-import their code meanwhile and start once the first one is ready.
+import their code at the same time and start once the first one is ready.
 """
 
 import logging

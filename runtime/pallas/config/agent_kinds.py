@@ -1,4 +1,4 @@
-"""What an entry under ``agents:`` says beside what all of them have, as a value of its ``kind``."""
+"""What an entry under ``agents:`` says in addition to what all of them have, as a value of its ``kind``."""
 
 import re
 from pathlib import Path

@@ -158,7 +158,7 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
 
 
 def _with_model(entry: LlmEntry, config: AgentConfig) -> AgentConfig:
-    """``config`` with what an agent of fast-agent's has beside what all have."""
+    """``config`` with what an agent of fast-agent's has in addition to what all have."""
     section = entry.at
     if isinstance(entry, UnknownEntry):
         note_foreign_keys(entry)

@@ -85,7 +85,7 @@ def read_cards(root: Path, path: Path) -> CardSet:
     """The cards that ``path`` names, a card or a folder of cards, and what these refer to.
 
     A name is looked for among the cards of the same entry, then in the card's own folder, then in folders
-    named ``agent-cards`` and ``tool-cards`` beside or in that. Blocks; never raises.
+    named ``agent-cards`` and ``tool-cards`` next to that or in it. Blocks; never raises.
     """
     library = _Library(root)
     own = tuple(map(library.card, own_files(path)))

@@ -96,7 +96,7 @@ def _is_der(text: str) -> bool:
 def read_public_key(section: Section, root: Path, text: str | None) -> tuple[str, tuple[str, ...]]:
     """The PEM in the file ``text`` of ``public_key``, and the algorithms that fit it; else both empty.
 
-    Of a certificate the key is taken, whatever its dates say.
+    Of a certificate the key is taken, regardless of its dates.
     """
     if text is None:
         return "", ()

@@ -81,7 +81,7 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 @cache
 def _docstrings(module: str) -> dict[str, dict[str, str]]:
-    """The text beside each field of each class of a module."""
+    """The text at each field of each class of a module."""
     tree = ast.parse(inspect.getsource(import_module(module)))
     found: dict[str, dict[str, str]] = {}
     for statement in tree.body:

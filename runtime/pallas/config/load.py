@@ -127,7 +127,7 @@ def _warn_of_missing_key(project: Project, notes: Notes) -> None:
 
 
 def _files(root: Path, agents: Path, variables: Mapping[str, str]) -> tuple[Path, Path | None]:
-    """The file that the project is read from, and the ``organism.yaml`` beside it if there is one."""
+    """The file that the project is read from, and the ``organism.yaml`` next to it if there is one."""
     organism = root / ORGANISM_FILE
     if agents == organism or not is_there(organism):
         return agents, None

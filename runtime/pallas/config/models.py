@@ -167,8 +167,8 @@ class AgentConfig:
     ``peers`` are the agents that it may send messages to, as tools where it is a model; ``required`` the
     downstreams without which it does not answer. ``unfinished_calls`` are patterns of ``server__tool`` and
     ``agent:NAME`` with what becomes of a call whose answer was lost; the project's follow. ``tools`` are its
-    rules for calls, beside the project's. ``env`` is added to the environment of an LLM agent in a process of
-    its own. ``limits`` are what its runs may spend, beside those of the project.
+    rules for calls, added to the project's. ``env`` is added to the environment of an LLM agent in a process
+    of its own. ``limits`` are what its runs may spend, within those of the project.
     """
 
     name: Annotated[str, NO_EFFECT]

@@ -83,7 +83,7 @@ def llm_of(given: AgentsFile, organism: Organism | None, variables: Mapping[str,
 
 
 def warn_of_own(organism: Organism, top: Section) -> None:
-    """Beside an ``agents.yaml`` that says how the project is called and where it listens."""
+    """Together with an ``agents.yaml`` that says how the project is called and where it listens."""
     for key in ("name", "version", "port"):
         place, entry = organism.where(f"organism.{key}"), organism.own.get(key)
         if not place.line or entry is None or not isinstance(entry.node, Leaf):

@@ -1,4 +1,4 @@
-"""What runs beside the agents: ``servers:`` and ``scripted:``."""
+"""What runs in addition to the agents: ``servers:`` and ``scripted:``."""
 
 import re
 from collections.abc import Mapping

@@ -52,8 +52,8 @@ def read_topology(
 ) -> Topology:
     """All of ``agents.yaml``, at ``path``; every mistake is noted. ``variables`` hold the keys that it names.
 
-    The listeners of ``organism`` are agents beside its own; where there is no ``agents.yaml``, ``table`` is
-    what the organism says of the project.
+    The listeners of ``organism`` are agents in addition to its own; where there is no ``agents.yaml``,
+    ``table`` is what the organism says of the project.
     """
     file = shown(root, path)
     given = validate(AgentsFile, Section(table, "", Where(file), notes))

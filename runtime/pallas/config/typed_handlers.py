@@ -1,4 +1,4 @@
-"""Typed handlers: the keys beside ``handler:``, and ``peers:``. Nothing is imported."""
+"""Typed handlers: the keys that go with ``handler:``, and ``peers:``. Nothing is imported."""
 
 import re
 from importlib.util import find_spec

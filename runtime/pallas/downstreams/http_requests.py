@@ -85,8 +85,8 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
     A request that fails is answered with an error once ``is_open`` says so: the SDK would end the connection
     with all its calls. Until then it raises, so that who opens the connection knows why.
 
-    What tells the server that a call is cancelled is sent beside the other requests, within 5 s: the SDK
-    sends nothing else before it is answered, so a server that hangs would hold up all later calls.
+    What tells the server that a call is cancelled is sent in parallel to the other requests, within 5 s: the
+    SDK sends nothing else before it is answered, so a server that hangs would hold up all later calls.
     """
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, is_open: Callable[[], bool]) -> None:

@@ -225,7 +225,7 @@ class Executor(Protocol):
     """Answers turns of one agent. Its owner calls ``load``, ``start`` and ``close``, once each, in order.
 
     Between ``start`` and ``close`` it may be parked, and started once more after that. ``close`` is called
-    whatever the outcome of the others, also while one of them was cancelled.
+    regardless of the outcome of the others, also while one of them was cancelled.
 
     Methods with a body here are right for an executor in this process that calls no downstreams, lets no run
     wait, does not fail by itself and keeps nothing for a conversation.

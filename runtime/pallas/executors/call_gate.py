@@ -148,7 +148,7 @@ async def check_repeatable(turn: ExecutorTurn) -> None:
 
 
 def refused_by(question: Question) -> str:
-    """What the model is told of a question that is over; empty if a person said yes."""
+    """What the model gets for a question that is over; empty if a person said yes."""
     if question.is_accepted:
         return ""
     name = one_line(question.tool, 100)

@@ -5,7 +5,7 @@ their own, in their ``__builtins__``. It looks into the project's folder first, 
 
 A module of a project has its plain name in ``sys.modules``, unless something else can be imported by that
 name: the standard library, an installed package, another project, another agent's folder. Then its top
-package has a name such as ``types@1a2b3c4d``. Whatever looks up the module of a class finds it by that.
+package has a name such as ``types@1a2b3c4d``. Code that looks up the module of a class finds it by that.
 """
 
 import builtins

@@ -164,7 +164,7 @@ class ProviderChecks:
 
 
 def _told(report: ProviderReport) -> str:
-    """The problem that people are told: none with a key that no agent needs."""
+    """The problem to show to people: none with a key that no agent needs."""
     return report.message if report.needed else ""
 
 

@@ -246,7 +246,7 @@ class Program:
 class Programs:
     """The programs under ``servers:`` of one project, by name. Belongs to the fleet's event loop.
 
-    With ``here`` false another process runs them, and this has none, whatever a reload brings.
+    With ``here`` false another process runs them, and this has none, also after a reload.
     """
 
     def __init__(self, servers: Mapping[str, ServerConfig], hub: EventHub, *, here: bool = True) -> None:

@@ -116,7 +116,7 @@ class ToolLocks:
         return gate_for(with_lock_rules(agent.project, self._otherwise), agent.config)
 
     def _compared(self, agent: FleetAgent, server: str, surface: "Surface") -> ServerLock | None:
-        """None for a server that is not compared, whatever the lock says."""
+        """None for a server that is not compared, regardless of the lock."""
         from pallas.tools_lock.lock_check import compare_server
         from pallas.tools_lock.lock_file import read_lock
 

@@ -92,7 +92,7 @@ async def preflight(
     address is asked once with each credential, for however many models it has. ``advice`` is when a key in
     ``.env`` is used; an endpoint whose host and port are in ``skip`` is not asked. For providers that are
     called with an account of this machine, it is looked for. The backends under ``llm:`` are asked as well.
-    The models beside the project's own have a report each, if their provider's own check succeeded.
+    The models other than the project's own have a report each, if their provider's own check succeeded.
     A report that is not ``needed`` is of a provider that no agent asks.
     """
     environ = os.environ if environ is None else environ

@@ -134,7 +134,7 @@ class RunStore:
         return [(run_record(row), short_id(row.life)) for row in rows.values()]
 
     async def last(self, limit: int) -> Sequence[LastRun]:
-        """The last ``limit`` runs that are over, ``MAX_LAST`` at most, of whatever fleet; the oldest first.
+        """The last ``limit`` runs that are over, ``MAX_LAST`` at most, of any fleet; the oldest first.
 
         The events of all of them are bounded: the newest runs have theirs.
         """

@@ -1,7 +1,7 @@
 """What callers and agents spend in a day: one account for all replicas on the ledger.
 
 A reservation locks its account's row and decides there, so replicas never admit together what one of them
-would not. What a fleet has reserved is stored beside it, by its life, and released when it is dead.
+would not. What a fleet has reserved is stored with it, by its life, and released when it is dead.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ class DayLedger(Protocol):
 
 
 class Hold:
-    """A reservation of one question in all of its accounts. ``settle`` it once, whatever became of it."""
+    """A reservation of one question in all of its accounts. ``settle`` it once, in every case."""
 
     __slots__ = ("_is_open", "_release", "asked")
 

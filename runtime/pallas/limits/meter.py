@@ -52,7 +52,7 @@ class CallMeter(Protocol):
     """A reservation for one question."""
 
     def settle(self, use: ModelUse) -> None:
-        """Say what became of it, whatever that is; only the first call counts. Returns at once."""
+        """Say what became of it; only the first call counts. Returns at once."""
         ...
 
 

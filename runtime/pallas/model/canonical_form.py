@@ -121,7 +121,7 @@ def value_text(body: str) -> str:
 
 
 def field_text(name: str, body: str) -> str:
-    """The form of a field beside the conversation, a JSON text, as JSON text."""
+    """The form of a field outside the conversation, a JSON text, as JSON text."""
     return '"#"' if name in _ID_FIELDS and body != "null" else value_text(body)
 
 

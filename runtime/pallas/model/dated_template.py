@@ -49,7 +49,7 @@ class DatedTemplate:
 
 
 def _patterns(template: str) -> list[str]:
-    """A pattern for each piece between placeholders of unknown text. A date needs words beside it."""
+    """A pattern for each piece between placeholders of unknown text. A date needs words next to it."""
     parts = _PLACEHOLDER.split(template)
     literals, names = parts[::2], parts[1::2]
     pieces: list[list[str]] = [[_literal(literals[0])]]

@@ -182,7 +182,7 @@ class FleetPort(ABC):
 
     @operation("GET /runs/{run_id}/said", scope=TokenScope.TEXTS, title="read what a run said")
     async def said(self, run_id: RunId) -> tuple[MessageRecord, ...]:
-        """The question of a run and what its model wrote so far, at whatever replica, in order.
+        """The question of a run and what its model wrote so far, at any replica, in order.
 
         Rows of its thread, without pictures and calls, 20,000 characters each; those among the newest 200
         of the thread. Empty for a run without a thread. UPSTREAM if there is no such run.

@@ -104,7 +104,7 @@ class VerdictProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictBegun(Event):
-    """Recorded runs are judged from now on; a save that comes meanwhile begins again, with this event."""
+    """Recorded runs are judged from now on; another save begins again, with this event."""
 
     agents: tuple[str, ...]  # those that have another version
     files: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ class _Alignment:
             pairs = found
 
     def _match(self, old: Iterable[int], new: Iterable[int], *, is_moved: bool) -> None:
-        """Pair steps without a counterpart that are the same, in whatever order."""
+        """Pair steps without a counterpart that are the same, in any order."""
         left = [each for each in old if each not in self._taken]
         right = [each for each in new if each not in self._counterparts]
         for key in (_whole, _call):

@@ -48,7 +48,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """What a request has beside its conversation."""
+    """What a request has apart from its conversation."""
 
     instructions: str = ""
     meaning: str = ""  # of the instructions: without times

@@ -28,7 +28,7 @@ _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
 def word_diff(before: str, after: str) -> tuple[Piece, ...]:
     """The pieces of both texts, in order: ``=`` and ``-`` make up the first one, ``=`` and ``+`` the second.
 
-    Takes some tenths of a second at most, whatever the texts.
+    Takes some tenths of a second at most, for any texts.
     """
     return tuple(_joined(list(_Comparison().pieces(before, after, (_LINES, _CLAUSES, _WORDS)))))
 

@@ -74,7 +74,7 @@ def choose(
     """Choose which of ``candidates``, given in order of preference, answers ``question``.
 
     An unavailable agent is never chosen, a busy one only if no ready one fits. With ``capability`` only
-    agents that list it are considered, whatever ``by`` says. ``model_answer`` is the answer of a model that
+    agents that list it are considered, regardless of ``by``. ``model_answer`` is the answer of a model that
     was shown the candidates (``by`` model): one id, else the examples decide. ``fallback`` answers if no
     agent fits.
     Raises Fault (UPSTREAM), with the candidates in its data, if no agent can be chosen.

@@ -69,7 +69,7 @@ class KeyedRuns:
         return self._keys.are_durable
 
     async def cancel(self, owner: str, key: str) -> str:
-        """Cancel the run that this caller began with that key, in whatever fleet; its id, empty without one.
+        """Cancel the run that this caller began with that key, in any fleet; its id, empty without one.
 
         Returns when it is asked for. A run that did not begin yet never does.
         """

@@ -1,4 +1,4 @@
-"""The text of one block of an answer as its readers get it, whatever number of attempts a model needed."""
+"""The text of one block of an answer as its readers get it, after any number of attempts of a model."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -224,7 +224,7 @@ class ActiveRun:
         return replace(usage, cost=spent.cost, unpriced=spent.unpriced)
 
     def _outside(self, usage: Usage) -> Cost:
-        """What its turn cost beside its steps; of a handler that asked models here, its steps have it."""
+        """What its turn cost apart from its steps; of a handler that asked models here, its steps have it."""
         is_told_by_steps = usage.cost is None and not self.step_cost.is_empty
         return Cost() if is_told_by_steps else Cost.of(usage)
 

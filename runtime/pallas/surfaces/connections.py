@@ -264,7 +264,7 @@ class ClientConnection(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def _take_origin_form(self) -> None:
-        """Split a target that is a whole URL: its host counts, whatever ``Host`` says (RFC 9112, 3.2.2)."""
+        """Split a target that is a whole URL: its host counts, not ``Host`` (RFC 9112, 3.2.2)."""
         found = _ABSOLUTE_FORM.match(self.url)
         if found is not None:
             rest = self.url[found.end() :]

@@ -179,7 +179,7 @@ async def _continued(tasks: "Tasks", state: str, given: Mapping[str, Any], princ
 
 
 async def _next(tasks: "Tasks", id: str, principal: Principal, answered: frozenset[str]) -> Any:  # noqa: A002
-    """Return the call's result once there is one, or its open questions beside those that are answered."""
+    """Return the call's result once there is one, or its open questions with the answered ones."""
     try:
         async with aclosing(tasks.follow(id, principal)) as changes:
             async for record in changes:

@@ -169,7 +169,7 @@ def text_of(result: RunResult) -> TextResult:
 
 
 def session_of(context: FastMCPRequestContext | None) -> str | None:
-    """Return the handshake-era session of the call; None for the newer protocol, whatever a header says."""
+    """Return the handshake-era session of the call; None for the newer protocol, regardless of headers."""
     if context is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
     request = context.request

@@ -203,7 +203,7 @@ class RunSteps:
         return list(found)
 
     def end(self) -> None:
-        """Mark the steps that are still open: their run is over, and is told nothing more."""
+        """Mark the steps that are still open: their run is over, and gets no more steps."""
         for step in self.steps:
             step.finish("failed", "the run ended before the step did")
         self.tell = _tell_none

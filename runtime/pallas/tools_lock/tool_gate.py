@@ -146,7 +146,7 @@ class ToolGate:
         return Verdict(offered, changes=words, problem=problem, given=given)
 
     def is_exempt(self, server: str) -> bool:
-        """Return whether the server is not compared, whatever the lock says."""
+        """Return whether the server is not compared, regardless of the lock."""
         return server in self._exempt
 
     def is_holding(self, server: str) -> bool:

@@ -28,7 +28,7 @@ _MOST_REHEARSED: Final = 50
 
 
 class WarmJudge:
-    """Judges recorded runs in a process beside the fleet, one request at a time. One event loop only."""
+    """Judges recorded runs in a process of its own, one request at a time. One event loop only."""
 
     def __init__(self) -> None:
         self._process: Process | None = None

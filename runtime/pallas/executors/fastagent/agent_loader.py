@@ -185,7 +185,7 @@ def _module(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
 
 
 def _fast_of(project: Project, agent: AgentConfig, module: ModuleType) -> FastAgent:
-    """Return the module's FastAgent: the one called ``fast``, else the only one, whatever its name.
+    """Return the module's FastAgent: the one called ``fast``, else the only one, under any name.
 
     Of several, the only one with an agent that the entry names. Raises Fault (CONFIG).
     """

@@ -21,7 +21,7 @@ _LASTING: Final = frozenset({"codexresponses", "openresponses", "responses", "xa
 
 
 class ModelHolder:
-    """Stands in for an agent: ``llm`` is its model."""
+    """Takes the place of an agent: ``llm`` is its model."""
 
     def __init__(self, llm: Any) -> None:
         self.llm = llm

@@ -1,4 +1,4 @@
-"""The result of a tool as a model can read it: whatever it cannot get is named in words.
+"""The result of a tool as a model can read it: what it cannot get is named in words.
 
 fast-agent and the converters of its providers drop content without a word: pictures that a model does not
 take, links, files of other types, the text beside structured content. A failure without a text reads as a

@@ -1,6 +1,6 @@
 """The nearest schemas that the chat completions, Responses and Messages APIs take for a tool.
 
-Their functions take an object by its properties. A choice beside them (``anyOf`` of two sets of required
+Their functions take an object by its properties. A choice next to them (``anyOf`` of two sets of required
 ones) is ordinary JSON Schema, and fails the whole request; so do a list without the type of its items, and
 in the Messages API a property whose name has other characters than theirs.
 """

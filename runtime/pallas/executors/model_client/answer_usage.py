@@ -1,7 +1,7 @@
 """Reads the usage in a model's answer, without the rest of it: it is needed as soon as the answer is there.
 
 Providers count differently. OpenAI's input has the cached tokens in it, Anthropic's has not; Google counts
-the tokens of thoughts beside those of the answer. ``StepUsage`` has all of them in its input and output.
+the tokens of thoughts apart from those of the answer. ``StepUsage`` has all of them in its input and output.
 """
 
 from collections.abc import Mapping
@@ -137,7 +137,7 @@ def _of_openai(usage: Mapping[str, Any]) -> StepUsage:
 
 
 def _of_anthropic(usage: Mapping[str, Any]) -> StepUsage:
-    """Messages: cached tokens and cache writes are counted beside the others."""
+    """Messages: cached tokens and cache writes are counted apart from the others."""
     taken, read = _number(usage, "input_tokens"), _number(usage, "cache_read_input_tokens")
     written = _number(usage, "cache_creation_input_tokens")
     return StepUsage(
@@ -150,7 +150,7 @@ def _of_anthropic(usage: Mapping[str, Any]) -> StepUsage:
 
 
 def _of_google(usage: Mapping[str, Any]) -> StepUsage:
-    """Thoughts are counted beside the answer, and what its own tools read beside the question."""
+    """Thoughts are counted apart from the answer, and what its own tools read apart from the question."""
     taken, tools = _number(usage, "promptTokenCount"), _number(usage, "toolUsePromptTokenCount")
     given, thoughts = _number(usage, "candidatesTokenCount"), _number(usage, "thoughtsTokenCount")
     asked, said = usage.get("promptTokensDetails"), usage.get("candidatesTokensDetails")

@@ -41,7 +41,7 @@ def call_arguments(
 ) -> CallArguments:
     """Return the call for a turn; ``handle`` is the other side's current one, empty for none.
 
-    Another fleet of Pallas is told ``limits``, which are what remains of those of the run.
+    Another fleet of Pallas gets ``limits``, which are what remains of those of the run.
     Unless ``knows`` is set, the newest messages of the history that fit are sent as well. Raises Fault
     (CONFIG) for input that the other side does not support.
     """

@@ -162,7 +162,7 @@ class WorkerConnection:
         return cls(name, config, process, limits, on_end)
 
     async def greet(self) -> None:
-        """Find out its dialect. Raises Fault: TRANSPORT if it ended by itself, whatever it wrote before."""
+        """Find out its dialect. Raises Fault: TRANSPORT if it ended by itself, also after output."""
         try:
             self._dialect = await detect_dialect(self._name, self._config, self.peer)
         except Fault as fault:

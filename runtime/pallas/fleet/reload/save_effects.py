@@ -1,4 +1,4 @@
-"""What a save may change in runs beside the new versions of agents."""
+"""What a save may change in runs apart from the new versions of agents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ def effects_of_save(
     plan: ReloadPlan,
     files: tuple[str, ...],
 ) -> SaveEffects:
-    """What a save of ``files`` changes beside the versions in ``plan``."""
+    """What a save of ``files`` changes apart from the versions in ``plan``."""
     settings = dict(_settings(old, new, agents))
     applied = frozenset(_applied(old, new)) if changed.reread else frozenset[str]()
     applied = applied.union(*settings.values())

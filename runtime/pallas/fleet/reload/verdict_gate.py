@@ -1,4 +1,4 @@
-"""Verdicts on saves: said beside new versions of agents, or before them (``verdict: {gate: hold}``)."""
+"""Verdicts on saves: while new versions of agents go live, or before (``verdict: {gate: hold}``)."""
 
 import asyncio
 import logging

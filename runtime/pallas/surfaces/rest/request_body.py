@@ -119,7 +119,7 @@ def expect_query(request: Request, known: Collection[str]) -> None:
 
 
 def canonical(value: Any) -> bytes:
-    """Return a JSON value in one spelling, whatever the order of its keys."""
+    """Return a JSON value in one spelling, for any order of its keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -23,7 +23,7 @@ def redact_project(project: "Project") -> None:
     """Mask every secret of the project: in its files, in ``.env`` and in the environment.
 
     That is keys, passwords, configured headers, variables with such a name, and what an entry hands to a
-    child or puts into a header by ``${NAME}``, whatever its name. Words such as ``offline`` or
+    child or puts into a header by ``${NAME}``, under any name. Words such as ``offline`` or
     ``production``, and files that exist, stay readable.
     """
     redact(*_secrets_in(os.environ), *_secrets_in(project.settings))

@@ -1,4 +1,4 @@
-"""The output of the project's servers beside their answers: its records, and whether it is logged."""
+"""The output of the project's servers apart from their answers: its records, and whether it is logged."""
 
 import os
 from typing import Final
