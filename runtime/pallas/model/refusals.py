@@ -18,6 +18,9 @@ OTHERS: Final = frozenset({"taken_over", "handed_over"})
 GONE: Final = frozenset({"not_found", *OTHERS})
 """Reasons for which a run's end is not written: its thread was deleted, or another fleet has the run."""
 
+RETRY_AFTER: Final = 5.0
+"""Seconds after which a caller should try again that was refused because the fleet stops."""
+
 STOPPED: Final = "the fleet stopped in the middle of this task"
 """How the reason begins if a task was under way when its fleet stopped."""
 
@@ -53,6 +56,18 @@ def queue_full(most: int) -> Fault:
     """Too many runs wait for a conversation already (TRANSPORT)."""
     text = f"{most} messages wait in this conversation already; wait for answers, then send again"
     return Fault(FaultType.TRANSPORT, text, data={"retry_after": 5.0})
+
+
+def stopping() -> Fault:
+    """The fleet stops: another one, or its next life, may do it (TRANSPORT)."""
+    text = "the fleet is stopping; try again when it is back"
+    return Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
+
+
+def draining() -> Fault:
+    """The fleet ends the runs that it has, and takes no new ones (TRANSPORT)."""
+    text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
+    return Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
 
 
 def taken_over() -> Fault:

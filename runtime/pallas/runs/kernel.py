@@ -33,7 +33,7 @@ from pallas.model import (
 )
 from pallas.model.other_workers import CANCEL_RUN, OtherWorkers
 from pallas.model.redaction import forget, redact
-from pallas.model.refusals import check_provider, taken_run
+from pallas.model.refusals import check_provider, draining, stopping, taken_run
 from pallas.questions.questions import Questions
 from pallas.runs.chat_messages import MessageOverride, read_messages
 from pallas.runs.conversations import Conversation, ConversationMemory, Conversations, key_of, minted
@@ -66,8 +66,6 @@ MAX_DEPTH: Final = 32
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Seconds between two sweeps for conversations that expired.
 SWEEP_EVERY: Final = 60.0
-RETRY_AFTER: Final = 5.0
-"""Seconds after which a caller should try again that was refused because the fleet stops."""
 
 
 class Kernel:
@@ -481,12 +479,9 @@ class Kernel:
     def _admit(self, trace: TraceContext | None) -> None:
         """Raise Fault (TRANSPORT) if the fleet does not take this run any more."""
         if self._closing:
-            text = "the fleet is stopping; try again when it is back"
-        elif self._draining and not self._runs.has_call(trace):
-            text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
-        else:
-            return
-        raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
+            raise stopping()
+        if self._draining and not self._runs.has_call(trace):
+            raise draining()
 
     def _release(self, name: str, key: str) -> None:
         executor = self._agents[name].executor

@@ -7,7 +7,6 @@ from typing import Any, Final
 from pallas.access.identity import OTHER_IDENTITY
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import REASON
-from pallas.runs.kernel import RETRY_AFTER
 from pallas.safe_text import one_line
 
 VALID: Final = "sessionValid"
@@ -20,12 +19,6 @@ def no_session(session: str, ended: str = "") -> Fault:
     """There is no session of that id, or no longer (UPSTREAM). ``ended`` says how it ended."""
     data = {VALID: False, REASON: "not_found", **({"ended": ended} if ended else {})}
     return Fault(FaultType.UPSTREAM, f"Session not found: {one_line(session, 80)}", data=data)
-
-
-def is_stopping() -> Fault:
-    """The fleet stops: another one, or its next life, goes on with stored sessions (TRANSPORT)."""
-    text = "the fleet is stopping; try again when it is back"
-    return Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
 
 
 def is_late() -> Fault:

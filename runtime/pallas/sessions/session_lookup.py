@@ -5,12 +5,12 @@ import re
 from typing import Final
 
 from pallas.access.identity import may_continue
-from pallas.model import Principal, StoredSession
+from pallas.model import Principal, StoredSession, refusals
 from pallas.runs.kernel import Kernel
 
 from . import session_hooks
 from .lease import SessionLease, SessionPrompt
-from .session_faults import is_stopping, not_theirs
+from .session_faults import not_theirs
 from .session_opener import CLOSED, SessionOpener
 from .session_prompt import stop
 from .session_table import SessionTable
@@ -56,7 +56,7 @@ class SessionLookup:
         if lease is not None and not (lease.is_stored and (stored.is_shared or lease.elsewhere)):
             return None
         if self.is_closing:
-            raise is_stopping()
+            raise refusals.stopping()
         found = await stored.get(session_id)
         if found is None and lease is not None and lease.unclaimed is not None:
             found = await stored.claim_late(lease, lease.unclaimed)

@@ -18,6 +18,7 @@ from pallas.model import (
     RunRequest,
     RunResult,
     TraceContext,
+    refusals,
 )
 from pallas.model.ids import mint
 from pallas.model.redaction import redact_text
@@ -28,7 +29,7 @@ from pallas.safe_text import one_line
 
 from . import session_hooks
 from .lease import SessionLease, SessionPrompt
-from .session_faults import SHUTDOWN, VALID, has_failed, is_replaced, is_stopping, no_session
+from .session_faults import SHUTDOWN, VALID, has_failed, is_replaced, no_session
 from .stored_sessions import StoredSessions
 
 SURFACE: Final = "bridge"
@@ -85,7 +86,7 @@ async def answer(
 def _check(lease: SessionLease, gone: Callable[[SessionLease], bool]) -> None:
     """Raise Fault if the session takes no prompt now."""
     if lease.is_stored and lease.end_reason == SHUTDOWN:
-        raise is_stopping()
+        raise refusals.stopping()
     if lease.end_reason:
         raise no_session(lease.id, lease.end_reason)
     if lease.failed:

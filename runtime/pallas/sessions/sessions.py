@@ -19,6 +19,7 @@ from pallas.model import (
     RunResult,
     SessionRecord,
     TraceContext,
+    refusals,
 )
 from pallas.model.ids import mint_run
 from pallas.model.other_workers import CANCEL_PROMPT, CLOSE_SESSION, OtherWorkers
@@ -37,7 +38,6 @@ from .session_faults import (
     has_failed,
     is_busy,
     is_replaced,
-    is_stopping,
 )
 from .session_lookup import SessionLookup
 from .session_metadata import metadata_of
@@ -174,7 +174,7 @@ class Sessions:
         limits = self._limits()
         wanted = metadata_of(metadata, limits.metadata_bytes)
         if self._lookup.is_closing:
-            raise is_stopping()
+            raise refusals.stopping()
         if wanted.resume:
             lease = await self._lookup.find(wanted.resume, principal)
             return await self._opening.resume(lease, wanted, agent, principal)

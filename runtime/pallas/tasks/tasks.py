@@ -127,7 +127,7 @@ class Tasks:
         """
         config = self._config()
         if self._closed or self._stopping():
-            raise Fault(FaultType.TRANSPORT, "the fleet is stopping; try again when it is back")
+            raise refusals.stopping()
         if len(self._works) >= config.max:
             text = f"Server overloaded: {config.max} tasks are under way; try again when some are over"
             raise Fault(FaultType.TRANSPORT, text, data={"retry_after": 5.0})

@@ -12,8 +12,7 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr
 
-from pallas.model import Fault, FaultType, FleetSnapshot, FleetState, Principal
-from pallas.runs.kernel import RETRY_AFTER
+from pallas.model import Fault, FaultType, FleetSnapshot, FleetState, Principal, refusals
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
 from pallas.surfaces.auth.inbound_auth import Inbound
@@ -246,13 +245,10 @@ class BridgeWork:
         opened."""
         state = self._parts.snapshot().state
         if state is FleetState.DRAINING:
-            text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
-        elif state in (FleetState.STOPPING, FleetState.STOPPED):
-            text = "the fleet is stopping; try again when it is back"
-        else:
-            self._start()
-            return
-        raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
+            raise refusals.draining()
+        if state in (FleetState.STOPPING, FleetState.STOPPED):
+            raise refusals.stopping()
+        self._start()
 
 
 def delegated(done: "DelegationOutcome") -> ToolResult:

@@ -13,7 +13,7 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolResult
 
-from pallas.model import Fault, FaultType, TaskRecord
+from pallas.model import Fault, FaultType, TaskRecord, refusals
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
 from pallas.surfaces.send_message_call import caller_of
@@ -103,7 +103,7 @@ def bridge_tools(tasks: "Callable[[], Tasks | None]") -> Sequence[Tool]:
 
     def there() -> "Tasks":
         if (found := tasks()) is None:
-            raise Fault(FaultType.TRANSPORT, "the fleet is stopping; try again when it is back")
+            raise refusals.stopping()
         return found
 
     async def status(given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from pallas.model import Fault, FaultType, codec
 from pallas.model.redaction import redact_text
-from pallas.model.refusals import REASON, not_found
+from pallas.model.refusals import REASON, RETRY_AFTER, not_found
 from pallas.safe_text import one_line, sanitize
 
 MAX_MESSAGE: Final = 8_000
@@ -51,7 +51,6 @@ _BY_TYPE: Final[Mapping[FaultType, int]] = {
 }
 # Stages of an agent that cannot answer, as the kernel reports them (PI-17).
 _UNABLE: Final = frozenset({"start", "crash-loop", "stopped", "health"})
-RETRY_AFTER: Final = 5.0
 
 HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 """The headers of every answer that is no stream."""
