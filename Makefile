@@ -109,7 +109,7 @@ test: $(STAMP) system-packages reference
 	@$(call run-tests,test) -m "not slow" $(ARGS)
 
 test-slow: $(STAMP) system-packages reference
-	@$(call run-tests,test-slow) -m slow $(ARGS)
+	@$(call run-tests,test-slow) -m slow --durations=30 $(ARGS)
 	@$(BIN)/python -m benchmarks.gate
 
 # The figures that matter most, as ratios: the status is 1 if one exceeds its bound twice.

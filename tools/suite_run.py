@@ -3,6 +3,8 @@
 The first argument names the run in ``build/flaky.json``, the others are pytest's. A test that passes alone
 is reported as flaky and does not fail the run. One that fails again does, and so do more than ``MOST_AGAIN``
 failed tests, a file that cannot be imported, and an error of pytest itself. Nothing runs a third time.
+
+Each failure is printed at once, in a line of its own: a run that is cut short prints no summary.
 """
 
 import os
@@ -23,6 +25,8 @@ from flaky_report import Flaky, report_flaky
 
 MOST_AGAIN: Final = 20
 """Failed tests that run again. More of them have a cause in common, and the machine is not it."""
+LONGEST_REASON: Final = 300
+"""Characters of a reason in that line."""
 LONGEST_ALONE_S: Final = 600
 """Seconds for one test alone, with the start of its process; pytest's own limit for a test is shorter."""
 
@@ -40,7 +44,10 @@ class Failure:
 
 
 class Outcomes:
-    """A pytest plugin that keeps which tests passed and failed, in all processes of pytest-xdist."""
+    """A pytest plugin that keeps which tests passed and failed, in all processes of pytest-xdist.
+
+    It prints each failure at once.
+    """
 
     def __init__(self, most: int | None = None) -> None:
         """More than ``most`` failures end the run, also where processes have more tests in their queues."""
@@ -52,22 +59,41 @@ class Outcomes:
         self.is_whole = True
         """Whether each test ran: all files were imported, and nothing stopped the run early."""
         self._seconds: dict[str, float] = {}
+        self._config: pytest.Config | None = None
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Note what says where the dots are printed."""
+        self._config = config
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be imported: its tests do not run."""
         self.is_whole = self.is_whole and not report.failed
 
+    @pytest.hookimpl(trylast=True)  # after its dot
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take one of a test's three reports (setup, call, teardown), or the one of a process that died."""
         test = report.nodeid
         self._seconds[test] = self._seconds.get(test, 0) + report.duration
         if report.failed:
             self.passed.discard(test)
-            self.failures.setdefault(test, Failure(test, _reason(report), self._seconds[test]))
+            failure = Failure(test, _reason(report), self._seconds[test])
+            self.failures.setdefault(test, failure)
+            self._print(failure, report.when)
             if self._most is not None and len(self.failures) > self._most:
                 pytest.exit(f"more than {self._most} tests failed", pytest.ExitCode.TESTS_FAILED)
         elif report.passed and report.when == "call":
             self.passed.add(test)
+
+    def _print(self, failure: Failure, when: str | None) -> None:
+        """Print a failure below the dots, which go on in the line after it."""
+        if self._config is None:
+            return
+        what = f"ERROR at {when} of" if when in ("setup", "teardown") else "FAILED"
+        writer = self._config.get_terminal_writer()
+        if writer.width_of_current_line:
+            writer.line()
+        writer.line(f"{what} {failure.test} - {failure.reason[:LONGEST_REASON]}")
+        writer.flush()
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Note a run that an option such as ``-x`` stopped."""

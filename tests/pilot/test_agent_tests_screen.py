@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from support.fake_fleet import FakeFleet, live
 from support.fleet_desk import Desk, desk
+from support.notices import notices_of
 from support.projects import edited
 from support.recorded import close_shelf, recorded_project
 from support.shell import line_with, screen_text, sees, workbench
@@ -115,7 +116,7 @@ async def opened(
 
 
 async def told(app: Workbench, pilot: Pilot[Any], text: str) -> None:
-    await until(lambda: any(text in notice.message for notice in app._notifications), pilot)
+    await until(lambda: any(text in notice.message for notice in notices_of(app)), pilot)
 
 
 @pytest.mark.slow

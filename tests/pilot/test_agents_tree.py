@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, agent, desk
+from support.notices import notices_of
 from support.shell import FakeChat, screen_text, workbench
 from support.tools import fleet_with_tools
 from support.waiting import until
@@ -34,7 +35,7 @@ def names(app: Workbench) -> list[str]:
 
 def told(app: Workbench) -> str:
     """What was said in a corner, one line each: on the screen it is wrapped."""
-    return "\n".join(notification.message for notification in app._notifications)
+    return "\n".join(notification.message for notification in notices_of(app))
 
 
 async def at(app: Workbench, pilot: Pilot[Any], name: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
+from support.notices import notices_of
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
@@ -115,7 +116,7 @@ async def test_who_may_only_look_is_told_before_any_question() -> None:
             await until(lambda: app.focused is pane.runs and pane.check_action("cancel", ()), pilot)
             await pilot.press("ctrl+k")
             await until(
-                lambda: any("this token may only look" in each.message for each in app._notifications), pilot
+                lambda: any("this token may only look" in each.message for each in notices_of(app)), pilot
             )
             assert not app.main.asking
             assert fleet.cancelled == []

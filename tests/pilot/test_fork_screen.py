@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
+from support.notices import notices_of
 from support.shell import line_with, screen_text, workbench
 from support.waiting import until
 from textual import events
@@ -190,7 +191,7 @@ async def test_who_looks_at_something_else_is_told() -> None:
 
 
 def told(app: Workbench) -> list[str]:
-    return [each.message for each in app._notifications]
+    return [each.message for each in notices_of(app)]
 
 
 async def test_a_step_that_no_run_goes_on_from_and_a_refusal_say_why() -> None:

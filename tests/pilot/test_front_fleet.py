@@ -14,6 +14,7 @@ from support import worker_simple
 from support.bridged import bridged, tell
 from support.fleet_desk import Desk, desk
 from support.live import ERAS
+from support.notices import notices_of
 from support.pictures import picture
 from support.ports import free_ports
 from support.shell import screen_text
@@ -86,7 +87,7 @@ async def test_each_kind_is_talked_to_and_the_choice_of_a_router_is_seen(here: D
     await ask(here, "hello worker", "1:hello worker")
     await here.ask("/set temperature 0.5")
     refused = "coder is a worker and takes no parameters: nothing was changed."
-    await here.until(lambda: any(refused in each.message for each in here.app._notifications))
+    await here.until(lambda: any(refused in each.message for each in notices_of(here.app)))
     assert not here.view.conversation.params
     await talk_to(here, "upper")
     await ask(here, "loud", "LOUD")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import agent
+from support.notices import notices_of
 from support.pane_app import PaneApp
 from support.pictures import hostile, is_drawn, picture
 from support.waiting import until
@@ -189,7 +190,7 @@ async def test_a_picture_that_is_no_longer_kept_says_so(chat: Chat) -> None:
 
 
 def _notices(chat: Chat) -> str:
-    return "\n".join(notice.message for notice in chat.app._notifications)
+    return "\n".join(notice.message for notice in notices_of(chat.app))
 
 
 async def test_a_picture_is_decoded_off_the_loop(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.echo_agent import EchoAgent
 from support.fake_fleet import NOON, FakeFleet
 from support.live import ask, client, running, write_project
+from support.notices import notices_of
 from support.registries import FakeRegistry, HandClock, entry
 from support.shell import DrivenWorkbench, screen_text
 from support.waiting import until
@@ -287,8 +288,8 @@ async def test_a_broken_file_of_instances_is_told_at_the_start(tmp_path: Path) -
     store = InstanceStore(tmp_path / "workbench.instances.json")
     store.path.write_text("{")
     async with desk(tmp_path, store=store) as here:
-        await until(lambda: here.app._notifications, here.pilot)
-        assert "workbench.instances.json" in "".join(one.message for one in here.app._notifications)
+        await until(lambda: notices_of(here.app), here.pilot)
+        assert "workbench.instances.json" in "".join(one.message for one in notices_of(here.app))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.notices import notices_of
 from support.pane_app import PaneApp
 from support.waiting import until
 from textual.pilot import Pilot
@@ -47,7 +48,7 @@ class Logs:
         return [row.split("line ")[1][:4] for row in rows if "line " in row]
 
     def notices(self) -> str:
-        return "\n".join(notice.message for notice in self.app._notifications)
+        return "\n".join(notice.message for notice in notices_of(self.app))
 
 
 @pytest.fixture

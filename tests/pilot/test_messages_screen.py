@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.fake_fleet import NOON, FakeFleet, agent, desk
 from support.letters import RUN, event_of, greeting, letter, passed, told
+from support.notices import notices_of
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -381,7 +382,7 @@ async def test_a_form_follows_its_handler_over_a_reload_and_keeps_what_was_writt
         await until(lambda: "tone" in [row.label for row in pane.fields.rows], pilot)
         assert pane.form.value == {"name": "Ada"}
         assert "takes another Greeting now; what you wrote stays" in "".join(
-            each.message for each in app._notifications
+            each.message for each in notices_of(app)
         )
         await pilot.press("3")
         area = pane.query_one("#tool-xml", TextArea)
@@ -438,8 +439,8 @@ async def test_an_agent_that_no_handler_wrote_to_says_so_in_its_own_words() -> N
         await until(lambda: isinstance(app.focused, Input), pilot)
         app.open_messages(agent="research")
         app.open_messages(agent="shouter")
-        await until(lambda: len(app._notifications) == 2, pilot)
-        assert [each.message for each in app._notifications] == [
+        await until(lambda: len(notices_of(app)) == 2, pilot)
+        assert [each.message for each in notices_of(app)] == [
             "No handler has written to research yet: only handlers exchange messages.",
             "No messages of shouter yet; w writes one.",
         ]
@@ -490,7 +491,7 @@ async def test_what_cannot_be_sent_again_says_why() -> None:
         pane = await opened(app, pilot)
         await at(pane, pilot, 4)
         await pilot.press("p")
-        await until(lambda: any("vault is no agent" in each.message for each in app._notifications), pilot)
+        await until(lambda: any("vault is no agent" in each.message for each in notices_of(app)), pilot)
         assert isinstance(app.screen, MessagesScreen)
 
 

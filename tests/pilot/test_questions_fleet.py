@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.approvals import approvals_project, say
 from support.fleet_desk import Desk, desk
+from support.notices import notices_of
 from support.shell import screen_text, top
 from support.survivors import effects
 
@@ -58,8 +59,8 @@ async def test_a_question_from_rest_is_announced_read_and_answered(tmp_path: Pat
         assert "question" not in top(here.app)
         async with asking(here) as answer:
             await here.sees("1 question open")
-            await here.until(lambda: [each.title for each in here.app._notifications] == ["clerk asks you"])
-            assert [each.message for each in here.app._notifications] == ["shelf__note (alt+q)"]
+            await here.until(lambda: [each.title for each in notices_of(here.app)] == ["clerk asks you"])
+            assert [each.message for each in notices_of(here.app)] == ["shelf__note (alt+q)"]
             pane = await opened(here)
             await here.sees(
                 "shelf__note", '"text": "it"', "front → office → clerk", "its run", "I ask.", "1 open", "left"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.control import FULL, READ, serving
 from support.fake_fleet import INSTRUCTION, NEW_TOOL, NOON, FakeFleet, failed, held
+from support.notices import notices_of
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
@@ -86,7 +87,7 @@ async def test_edits_elsewhere_are_seen_and_watching_and_rolling_back_are_asked_
                 await until(lambda: "+Answer in one sentence." in screen_text(app), pilot)
                 await pilot.press("e")  # the files are over there
                 told = "is not a file of a project on this machine"
-                await until(lambda: any(told in note.message for note in app._notifications), pilot)
+                await until(lambda: any(told in note.message for note in notices_of(app)), pilot)
         finally:
             fleet.stop(10)
 
@@ -123,7 +124,7 @@ async def test_who_may_only_look_sees_all_of_it_and_changes_nothing() -> None:
                     lambda: isinstance(app.focused, Input) and "watch paused · 1 file" in top(app), pilot
                 )
                 await pilot.press("f2", "W", "U", "down", "B")
-                told = lambda: [n.message for n in app._notifications if "may only look" in n.message]  # noqa: E731
+                told = lambda: [n.message for n in notices_of(app) if "may only look" in n.message]  # noqa: E731
                 await until(lambda: len(told()) == 3, pilot)
                 assert there.fleet_controlled == there.controlled == []
                 assert not app.main.asking

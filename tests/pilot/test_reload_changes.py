@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, held, live
 from support.live import write_project
+from support.notices import notices_of
 from support.pane_app import still
 from support.shell import FakeChat, line_with, screen_text, top, workbench
 from support.waiting import until
@@ -160,7 +161,7 @@ async def test_one_key_asks_models_for_a_verdict_that_says_what_that_takes() -> 
         await until(lambda: app.screen is app.main, pilot)
         fleet.refusal = Fault(FaultType.CONFIG, "models are not asked: that is under way")
         await pilot.press("$")
-        await until(lambda: any("that is under way" in each.message for each in app._notifications), pilot)
+        await until(lambda: any("that is under way" in each.message for each in notices_of(app)), pilot)
 
 
 async def test_a_broken_edit_is_loud_until_the_next_live_version_and_disturbs_nobody() -> None:
@@ -345,7 +346,7 @@ async def test_without_a_version_before_a_rollback_is_refused_in_words() -> None
         await ready(app, pilot)
         await pilot.press("f2", "down", "B")
         words = "There is no version of research before the one that answers."
-        await until(lambda: any(words in note.message for note in app._notifications), pilot)
+        await until(lambda: any(words in note.message for note in notices_of(app)), pilot)
         assert fleet.controlled == []
         assert not app.main.asking
 
@@ -396,11 +397,11 @@ async def test_a_fleet_that_nobody_watches_or_that_may_only_be_looked_at_refuses
     async with app.run_test(size=WIDE) as pilot:
         await ready(app, pilot)
         await pilot.press("f2", "W")
-        await until(lambda: any("--watch" in note.message for note in app._notifications), pilot)
+        await until(lambda: any("--watch" in note.message for note in notices_of(app)), pilot)
         fleet.watch()
         fleet.can_control = False
         await pilot.press("W", "U")
-        told = lambda: [note.message for note in app._notifications if "may only look" in note.message]  # noqa: E731
+        told = lambda: [note.message for note in notices_of(app) if "may only look" in note.message]  # noqa: E731
         await until(lambda: len(told()) == 2, pilot)
         assert fleet.fleet_controlled == []
 
@@ -417,9 +418,7 @@ async def test_every_pane_copes_with_an_agent_that_goes_and_one_that_comes() -> 
         fleet.say(Reloaded(at=NOON, outcome="live", changes=(Change("agent", "removed", "vision"),)))
         await until(lambda: "vision is no longer in the fleet." in screen_text(app), pilot)
         await pilot.press("r")
-        await until(
-            lambda: any("no longer in the fleet" in note.message for note in app._notifications), pilot
-        )
+        await until(lambda: any("no longer in the fleet" in note.message for note in notices_of(app)), pilot)
         assert fleet.controlled == []
         await pilot.press("escape")
         await until(lambda: "reloaded in 0 ms: vision removed" in screen_text(app), pilot)

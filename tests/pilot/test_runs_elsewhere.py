@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
+from support.notices import notices_of
 from support.shell import line_with, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -62,7 +63,7 @@ async def feed_of(app: Workbench, pilot: Pilot[Any]) -> FeedPane:
 
 
 def notices(app: Workbench) -> str:
-    return "\n".join(notice.message for notice in app._notifications)
+    return "\n".join(notice.message for notice in notices_of(app))
 
 
 async def looked(fleet: FakeFleet, pilot: Pilot[Any]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, step_event
+from support.notices import notices_of
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.events import DescendantFocus
@@ -250,7 +251,7 @@ async def test_a_run_that_ends_while_it_is_asked_about_is_not_cancelled() -> Non
         await until(lambda: app.main.asking, pilot)
         fleet.say(end("r1"))
         await until(lambda: not app.main.asking and app.focused is pane.runs, pilot)
-        told = [notification.message for notification in app._notifications]
+        told = [notification.message for notification in notices_of(app)]
         assert told == ["The run of concierge is over: there is nothing to cancel."]
         assert fleet.cancelled == []
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
+from support.notices import notices_of
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.events import AppBlur, AppFocus
@@ -279,7 +280,7 @@ async def test_an_unknown_action_and_a_key_that_is_taken_are_told_at_the_start(t
     app = workbench(home=home, settings=load_settings(home))
     async with app.run_test(size=WIDE, notifications=True) as pilot:
         await until(lambda: "did you mean" in screen_text(app), pilot)
-        told = {notice.message for notice in app._notifications}
+        told = {notice.message for notice in notices_of(app)}
         assert "keys: feed.folow: no such action; did you mean feed.follow?" in told
         assert (
             "keys: jump: b is the key of rail.toggle; choose another key, or another one for rail.toggle"
@@ -565,5 +566,5 @@ async def test_what_is_selected_with_the_mouse_is_copied_with_a_word() -> None:
         await pilot.pause()
         assert app.screen.get_selected_text()
         await pilot.press("ctrl+c")
-        await until(lambda: any(note.message.startswith("Copied ") for note in app._notifications), pilot)
+        await until(lambda: any(note.message.startswith("Copied ") for note in notices_of(app)), pilot)
         assert app.clipboard

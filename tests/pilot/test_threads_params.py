@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.fake_fleet import agent
 from support.live import client, running, write_project
+from support.notices import notices_of
 from support.pane_app import PaneApp
 from support.providers import Provider, provider
 from support.waiting import until
@@ -55,7 +56,7 @@ class Chat:
 
     def said(self) -> str:
         notes = [entry.text for entry in self.view.conversation.entries if entry.role == "note"]
-        return "\n".join([*notes, *(notice.message for notice in self.app._notifications)])
+        return "\n".join([*notes, *(notice.message for notice in notices_of(self.app))])
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.echo_agent import EchoAgent
 from support.fake_fleet import NOON, FakeFleet, agent
+from support.notices import notices_of
 from support.shell import DrivenWorkbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -131,7 +132,7 @@ async def desk(
 
 def said(here: Desk) -> str:
     """What the notifications say."""
-    return "\n".join(each.message for each in here.app._notifications)
+    return "\n".join(each.message for each in notices_of(here.app))
 
 
 def three(fleet: FakeFleet) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import FakeFleet
+from support.notices import notices_of
 from support.shell import DrivenWorkbench, screen_text, workbench
 from support.tools import SEARCH, detail, fleet_with_tools, tool
 from support.waiting import until
@@ -51,7 +52,7 @@ class Bench(DrivenWorkbench):
         assert self.pane.fields.select(path)
 
     async def told(self, words: str) -> None:
-        await until(lambda: any(words in one.message for one in self.app._notifications), self.pilot)
+        await until(lambda: any(words in one.message for one in notices_of(self.app)), self.pilot)
 
     async def open(self, target: ToolTarget) -> None:
         self.app.main.reveal(target)

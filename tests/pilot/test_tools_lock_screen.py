@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import FakeFleet
+from support.notices import notices_of
 from support.shell import screen_text, workbench
 from support.tools import detail, fleet_with_tools, tool
 from support.waiting import until
@@ -48,7 +49,7 @@ def locked_fleet(lock: ServerLock = CHANGED) -> FakeFleet:
 
 def notices(app: Workbench) -> str:
     """What the workbench notified of."""
-    return "\n".join(each.message for each in app._notifications)
+    return "\n".join(each.message for each in notices_of(app))
 
 
 async def tools_of(app: Workbench, pilot: Pilot[Any]) -> ToolList:

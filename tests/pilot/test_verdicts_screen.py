@@ -12,6 +12,7 @@ from support.fake_fleet import NOON, FakeFleet, held
 from support.fleet_desk import desk
 from support.gated import CountedJudge, gated_project
 from support.live import write_project
+from support.notices import notices_of
 from support.pane_app import still
 from support.reloading import module
 from support.shell import line_with, screen_text, sees, workbench
@@ -214,7 +215,7 @@ async def test_the_line_in_the_feed_opens_its_verdict_and_a_click_on_the_line_be
 
 
 async def told(app: Workbench, pilot: Pilot[Any], text: str) -> None:
-    await until(lambda: any(text in notice.message for notice in app._notifications), pilot)
+    await until(lambda: any(text in notice.message for notice in notices_of(app)), pilot)
 
 
 def attached(url: str, token: str) -> tuple[Workbench, RemoteFleet]:

@@ -17,6 +17,7 @@ from pallas_tui.widgets.chat.prompt_area import PromptArea
 
 from .echo_agent import EchoAgent
 from .fake_fleet import agent
+from .notices import notices_of
 from .pane_app import PaneApp
 from .waiting import until
 
@@ -67,7 +68,7 @@ class Chat:
         return list(self.view.query(MessageView))
 
     def notices(self) -> str:
-        return "\n".join(notice.message for notice in self.app._notifications)
+        return "\n".join(notice.message for notice in notices_of(self.app))
 
 
 @pytest.fixture

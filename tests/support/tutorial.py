@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from . import pallas_process
 from .fleet_desk import Desk, desk
+from .notices import notices_of
 from .ports import free_ports
 from .shell import screen_text
 from .waiting import until
@@ -48,7 +49,7 @@ class Block:
 
 def _is_shown(here: Desk, lines: list[str]) -> bool:
     """Whether all of these lines are on the screen, or in a notice that was."""
-    notices = "\n".join(each.message for each in here.app._notifications)
+    notices = "\n".join(each.message for each in notices_of(here.app))
     return all(line in notices or line in screen_text(here.app) for line in lines)
 
 

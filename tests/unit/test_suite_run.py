@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -46,18 +47,37 @@ def test_of_many(number):
     Path(__file__).with_name("runs").open("a").write("x")
     assert False
 """
+FAILS_AT_THE_START = """
+@pytest.fixture
+def broken_start():
+    raise RuntimeError("no\\nplace")
+
+def test_whose_setup_fails(broken_start): pass
+"""
+WAITS = """
+import time
+
+@pytest.mark.timeout(200)
+def test_that_waits_until_the_failures_are_printed():
+    while not Path(__file__).with_name("printed").exists():
+        time.sleep(0.05)
+"""
 
 
 # No plugin but these: others take seconds to import.
 SETTINGS = "[pytest]\ntimeout = 3\naddopts = -p xdist.plugin -p pytest_timeout -p no:cacheprovider\n"
 
 
-def tool(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CI"))}
+    return {**own, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def tool(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(TOOLS / name), *arguments],
         cwd=root,
-        env={**own, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=600,
@@ -78,9 +98,13 @@ def python(root: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def suite(root: Path, *parts: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def write_tests(root: Path, *parts: str) -> None:
     root.joinpath("pytest.ini").write_text(SETTINGS)
     root.joinpath("test_them.py").write_text(BEHAVIOUR + "".join(parts))
+
+
+def suite(root: Path, *parts: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    write_tests(root, *parts)
     return tool(root, "suite_run.py", "test", "-q", "-n", "2", *options)
 
 
@@ -116,6 +140,28 @@ def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
     again = {line.split()[1] for line in done.stdout.splitlines() if "beside others and alone" in line}
     assert again == {f"test_them.py::test_that_{what}" for what in ("fails", "hangs", "kills_its_worker")}
     assert done.stdout.rstrip().endswith("2 passed, 3 failed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_fails_is_printed_at_once_in_a_line_of_its_own(tmp_path: Path, workers: str) -> None:
+    write_tests(tmp_path, FAILS, FAILS_AT_THE_START, WAITS)
+    command = [sys.executable, str(TOOLS / "suite_run.py"), "test", "-q", "-n", workers]
+    expected = {
+        "FAILED test_them.py::test_that_fails - AssertionError: a fault\n",
+        "ERROR at setup of test_them.py::test_whose_setup_fails - RuntimeError: no\n",
+    }
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            while expected:  # the last test waits for this, so a summary would come too late
+                line = process.stdout.readline()
+                assert line, expected
+                expected.discard(line)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
