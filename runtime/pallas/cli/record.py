@@ -19,7 +19,7 @@ from .resources.fleet_requests import (
     USAGE,
     FleetLocation,
     complain,
-    fault_text,
+    explained,
     run_named,
     run_with_fleet,
 )
@@ -105,7 +105,7 @@ async def _record_with_all(api: "RestClient", run: str, output: Path) -> list[st
     try:
         recording = await fetch_recording(api, run)
     except Fault as fault:
-        complain(f"run/{one_line(run, 40)}: {fault_text(fault)}")
+        complain(f"run/{one_line(run, 40)}: {await explained(api, fault)}")
         return []
     for below in recording.runs[1:]:
         shutil.rmtree(output / folder_name(below.agent, below.id), ignore_errors=True)
@@ -123,7 +123,7 @@ async def _record(api: "RestClient", run: str, output: Path | None) -> int:
     except NoFleetAnswers:
         raise
     except Fault as fault:
-        complain(f"run/{one_line(run, 40)}: {fault_text(fault)}")
+        complain(f"run/{one_line(run, 40)}: {await explained(api, fault)}")
         return REFUSED
     return _write(recording, output or RECORDINGS / folder_name(recording.first.agent, recording.first.id))
 
