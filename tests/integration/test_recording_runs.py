@@ -101,6 +101,20 @@ async def test_a_described_run_has_its_steps_with_what_was_sent_and_came_back(fl
     assert any(line.startswith("answer: three lamps, seen") for line in told[4])
 
 
+async def test_a_place_that_cannot_be_written_is_named_with_what_to_do(fleet: Served, tmp_path: Path) -> None:
+    run = await asked(fleet, "find lamps", "clerk")
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        words = ("record", run, "-o", str(place), "-p", str(fleet.root))
+        done = await asyncio.to_thread(pallas_process.run, *words, capture_output=True, timeout=60)
+        assert done.returncode == 1
+        told = done.stderr.decode()
+        assert told.startswith("pallas record: ") and str(tmp_path / "file") in told, told
+        assert "Errno" not in told
+        assert told.endswith("correct that, or name another place\n"), told
+    assert (tmp_path / "file").read_text() == ""
+
+
 async def test_a_recording_says_which_version_of_each_agent_ran(fleet: Served) -> None:
     run = await asked(fleet, "How many?", conversation_id="of a version")
     alone = await asked(fleet, "count lamps", "keeper")

@@ -20,6 +20,7 @@ from .resources.fleet_requests import (
     FleetLocation,
     complain,
     explained,
+    problem_text,
     run_named,
     run_with_fleet,
 )
@@ -150,7 +151,7 @@ def _write(recording: "Recording", folder: Path) -> int:
     try:
         write(recording, folder)
     except (BadRecording, OSError) as error:
-        complain(f"pallas record: {error}")
+        complain(f"pallas record: {problem_text(error)}")
         return REFUSED
     steps = sum(len(run.steps) for run in recording.runs)
     print(f"{folder}: {count_of(len(recording.runs), 'run')}, {count_of(steps, 'step')}")

@@ -108,7 +108,10 @@ def read_archive(data: bytes, name: str = "the archive") -> Recording:
     except BadRecording:
         raise
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
-        raise BadRecording(f"{name}: no tar archive ({one_line(str(error), 100)})") from None
+        why = one_line(str(error), 100)
+        raise BadRecording(
+            f"{name}: no tar archive ({why}); name a recording, a folder or an archive"
+        ) from None
     return _recording_in(files, name)
 
 

@@ -128,6 +128,14 @@ def complain(text: str) -> None:
     print(sanitize(text), file=sys.stderr)
 
 
+def problem_text(error: Exception) -> str:
+    """Return an error as a line for people: of a file that the system refuses, which one and what to do."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        why = error.strerror[:1].lower() + error.strerror[1:]
+        return f"{error.filename}: cannot be read or written: {why}; correct that, or name another place"
+    return str(error)
+
+
 def fault_text(fault: "Fault") -> str:
     """Return a Fault as a line for people: the problem and its key."""
     key = str(fault.data.get("key") or "")
