@@ -80,6 +80,41 @@ async def test_all_that_a_run_led_to_is_recorded(fleet: Served) -> None:
     assert recording.missing == ()
 
 
+async def test_a_described_run_has_its_steps_with_what_was_sent_and_came_back(fleet: Served) -> None:
+    run = await asked(fleet, "find lamps", "clerk", conversation_id="to describe")
+    lines = (await typed("describe", "run", run, "-p", str(fleet.root))).splitlines()
+    steps = [number for number, line in enumerate(lines) if re.match(r"  \d+ ", line)]
+    heads = [lines[number].split("  ")[1:4] for number in steps]
+    assert [head[:2] for head in heads] == [
+        ["1", "model scripted"],
+        ["2 (called by step 1)", "tool shelf__find"],
+        ["3", "model scripted"],
+        ["4 (called by step 3)", "tool shelf__look"],
+        ["5", "model scripted"],
+    ]
+    assert all("; done; " in lines[number] for number in steps)
+    told = [[line.strip() for line in lines[at:to]] for at, to in pairwise([*steps, len(lines)])]
+    assert "instructions: You are clerk." in told[0]
+    assert "user: find lamps" in told[0]
+    assert any(line.startswith("arguments: ") and "lamps" in line for line in told[1])
+    assert "result: three lamps" in told[1]
+    assert any(line.startswith("answer: three lamps, seen") for line in told[4])
+
+
+async def test_a_place_that_cannot_be_written_is_named_with_what_to_do(fleet: Served, tmp_path: Path) -> None:
+    run = await asked(fleet, "find lamps", "clerk")
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        words = ("record", run, "-o", str(place), "-p", str(fleet.root))
+        done = await asyncio.to_thread(pallas_process.run, *words, capture_output=True, timeout=60)
+        assert done.returncode == 1
+        told = done.stderr.decode()
+        assert told.startswith("pallas record: ") and str(tmp_path / "file") in told, told
+        assert "Errno" not in told
+        assert told.endswith("correct that, or name another place\n"), told
+    assert (tmp_path / "file").read_text() == ""
+
+
 async def test_a_recording_says_which_version_of_each_agent_ran(fleet: Served) -> None:
     run = await asked(fleet, "How many?", conversation_id="of a version")
     alone = await asked(fleet, "count lamps", "keeper")

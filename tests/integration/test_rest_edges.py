@@ -199,3 +199,42 @@ async def test_a_parameter_that_a_path_does_not_take_is_refused_and_changes_noth
         assert "known: agent, thread, status" in wrong[0][0].json()["error"]
         assert (await client.get("/agents/made?limit=200")).status_code == 200
         assert served.executor.turns == []
+
+
+def wrong_values(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """Values that a parameter refuses, each with what is said then."""
+    if any_of := schema.get("anyOf"):
+        return [each for one in any_of for each in wrong_values(one)]
+    if schema.get("type") == "integer":
+        wrong = [("x", "must be a whole number"), ("0", "must be at least 1")]
+        return wrong + ([(str(schema["maximum"] + 1), "must be at most ")] if "maximum" in schema else [])
+    if options := schema.get("enum"):
+        return [(options[0] + "x", "must be ")]
+    return [("x" * (schema["maxLength"] + 1), "must have ")] if "maxLength" in schema else []
+
+
+async def test_a_value_that_no_parameter_takes_is_answered_in_plain_words_by_every_path(
+    tmp_path: Path,
+) -> None:
+    async with api(tmp_path / "p") as served, served.client() as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        asked = set()
+        for path, operations in paths.items():
+            where = path.removeprefix("/api/v1").replace("{number}", "1")
+            for method, operation in operations.items():
+                for each in operation.get("parameters", ()) if method in ("get", "delete") else ():
+                    for value, said in wrong_values(each["schema"]) if each["in"] == "query" else ():
+                        name = each["name"]
+                        answer = await client.request(method.upper(), where, params={name: value})
+                        asked.add(name)
+                        assert answer.status_code == 400, (path, name, value)
+                        error = answer.json()["error"]
+                        assert error.startswith(f"{name}: {said}") and error.endswith(", or leave it out"), (
+                            error
+                        )
+                        assert "should" not in error
+        assert {"limit", "cursor", "order", "status", "by", "version"} <= asked
+        near = await client.get("/threads/x/messages", params={"order": "decs"})
+        assert near.json()["error"] == "order: must be asc or desc; did you mean desc, or leave it out"
+        body = await client.post(CHAT, json={"message": 3})
+        assert body.json()["error"] == "message: must be a text"

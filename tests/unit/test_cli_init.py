@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pallas.cli.app import run
 from pallas.cli.check import check
 from pallas.cli.init import init
 from pallas.config import load_project
@@ -148,6 +149,18 @@ def test_nothing_is_overwritten_and_nothing_else_is_written(
     assert "agents.yaml" in err and "agents/desk.md" in err and "model.yaml" not in err
     assert written(tmp_path) == {"agents.yaml", "agents/desk.md"}
     assert (tmp_path / "agents.yaml").read_text() == "mine"
+
+
+def test_an_empty_name_is_not_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", ""]) == 2
+    assert "is empty; name the folder, or write . for this one" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert run(["init", "."]) == 0
+    assert run(["init", "."]) == 2
+    assert "would be overwritten; choose another folder, or take them away" in capsys.readouterr().err
 
 
 def test_a_link_to_nothing_is_not_written_through(tmp_path: Path) -> None:

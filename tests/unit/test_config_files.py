@@ -104,6 +104,21 @@ def test_a_missing_agents_file_says_what_to_run(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("target", ["agents.yaml", "gone.yaml"], ids=["itself", "nothing"])
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, target: str) -> None:
+    (tmp_path / "agents.yaml").symlink_to(target)
+    with pytest.raises(ConfigError) as caught:
+        load_project(tmp_path, {})
+    words = "is a link that leads nowhere; put the file there, or correct the link"
+    assert str(caught.value) == f"agents.yaml: {words}"
+    (tmp_path / "agents.yaml").unlink()
+    (tmp_path / "card.md").symlink_to("card.md")
+    (tmp_path / "agents.yaml").write_text("name: x\nagents:\n  desk: {card: card.md, port: 24201}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_project(tmp_path, {})
+    assert str(caught.value) == f"agents.yaml:3: agents.desk.card: card.md {words}"
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere: there is no such folder; pass --project DIR"):
         load_project(tmp_path / "nowhere", {})

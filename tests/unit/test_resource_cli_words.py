@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pallas.cli.delete import delete_named
+from pallas.cli.get import LISTS
 from pallas.cli.resources.create_resources import Defaults, parsed, secret_data
 from pallas.cli.resources.fleet_requests import FleetLocation, Wrong, fault_text
-from pallas.cli.resources.resource_kinds import DELETABLE, NoSuchKind, kind_of, split
+from pallas.cli.resources.resource_kinds import DELETABLE, KINDS, NoSuchKind, kind_of, split
 from pallas.cli.resources.resource_lists import conversation
 from pallas.cli.resources.text_tables import cells_in, pairs, table
 from pallas.model import Fault, FaultType
@@ -25,8 +26,9 @@ def test_a_kind_that_there_is_not_gets_a_hint() -> None:
         kind_of("secretts")
     with pytest.raises(NoSuchKind, match="tasks: no such kind; see pallas tasks list"):
         kind_of("tasks")
-    with pytest.raises(NoSuchKind, match="there are agent, llm"):
+    with pytest.raises(NoSuchKind, match="there are " + ", ".join(KINDS)):
         kind_of("zebra")
+    assert LISTS.replace(" or ", ", ").split(", ") == [each.plural for each in KINDS.values()]
     with pytest.raises(NoSuchKind):
         kind_of("runs", DELETABLE)
 

@@ -474,6 +474,24 @@ def test_a_line_is_found_again_after_lines_came_above_it() -> None:
     assert (folded.find(first, 1), folded.find(second, -1)) == (0, None)
 
 
+@pytest.mark.parametrize(
+    ("width", "begins"),
+    [
+        (70, "Which customers were"),
+        (80, "Which customers were"),
+        (130, "earlier · Which customers were hit"),
+    ],
+)
+def test_words_before_a_message_leave_it_room(width: int, begins: str) -> None:
+    feed = Feed()
+    question = "Which customers were hit by the May invoice bug, and what did they buy?"
+    feed.absorb(frame(started("r", preview=question), finished("r")))
+    (run,) = feed.runs
+    run.is_before, run.surface = True, "rest"
+    line = feed_line(RunOutline(feed.runs, lambda run: True).at(0), True, width, NOON, UNICODE)
+    assert any(text.startswith(begins) for text, _ in line), line
+
+
 def test_the_lines_of_the_tree_go_on_where_more_is_to_come() -> None:
     feed = Feed()
     parents = (0, 1, 2, 3, 1, 0)

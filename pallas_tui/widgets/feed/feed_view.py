@@ -40,6 +40,8 @@ _WITH_CALLER: Final = 32
 _BESIDE_COST: Final = 16
 """Cells that a message keeps beside what the run cost."""
 _CALLER_WIDTH: Final = 11
+_LEAST_MESSAGE: Final = 24
+"""Cells of a message that words before it, such as ``rest`` and ``earlier``, do not take."""
 # Levels that are drawn: deeper lines are indented like the last of them.
 _DEEPEST: Final = 10
 _TONES: Final[dict[State, Tone]] = {
@@ -144,8 +146,6 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     preview = run.preview or ("(only images)" if run.images else empty)
     if run.replica:
         preview = f"at {run.replica}" + (f" {glyphs.dot} {run.preview}" if run.preview else "")
-    if run.is_before:
-        preview = f"{EARLIER} {glyphs.dot} {preview}"
     extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
     room = _room(width, bars) - len(lead)
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
@@ -155,20 +155,34 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     asks = _CALLER_WIDTH if row.level == 0 and room_left >= _WITH_CALLER else 0
     cost = "" if run.running else run.whole_cost.words
     cost = f" {cost}" if cost and room_left - asks - len(cost) > _BESIDE_COST else ""
-    if not asks and row.level == 0 and run.surface not in ("", "mcp"):
-        preview = f"{run.surface} {glyphs.dot} {preview}"
+    is_alone = not asks and row.level == 0 and run.surface not in ("", "mcp")
+    words = [run.surface] * is_alone + [EARLIER] * run.is_before
+    preview = _led(words, preview + extra, room_left - asks - len(cost), glyphs)
     # Of a run from before today the day says more than the time.
     began = (run.is_before and date(run.started, now)) or clock(run.started)
     return (
         (f"{began:<{_TIME_WIDTH}}", DIM),
         (lead, DIM),
         (fit(run.agent, agent, glyphs) + " ", STRONG),
-        (fit(preview + extra, room_left - asks - len(cost), glyphs), DIM if run.is_before else ""),
+        (fit(preview, room_left - asks - len(cost), glyphs), DIM if run.is_before else ""),
         *(((cost, DIM),) if cost else ()),
         *(((f" {fit(run.asked_by, asks - 1, glyphs)}", DIM),) if asks else ()),
         *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
         *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
     )
+
+
+def _led(words: list[str], text: str, room: int, glyphs: Glyphs) -> str:
+    """Return a message behind words about its run, as many of the last ones as leave it enough room.
+
+    The details of a run have all of them, and a run of before is dim.
+    """
+    needs = min(len(text), _LEAST_MESSAGE)
+    for first in range(len(words) + 1):
+        lead = "".join(f"{word} {glyphs.dot} " for word in words[first:])
+        if len(lead) + needs <= room:
+            return lead + text
+    return text
 
 
 def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:

@@ -10,7 +10,7 @@ import typer
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, reach_of
 from pallas.safe_text import one_line, sanitize
 
-from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, complain, fault_text, run_with_fleet
+from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, complain, explained, run_with_fleet
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
@@ -44,7 +44,7 @@ def answer_question(question: str, given: Body | None, reach: FleetLocation) -> 
         except NoFleetAnswers:
             raise
         except Fault as fault:
-            complain(f"{one_line(question, 40)}: {fault_text(fault)}")
+            complain(f"{one_line(question, 40)}: {await explained(api, fault)}")
             return REFUSED
         print(f"{done.get('id')} {'always ' if done.get('always') else ''}{done.get('action')}")
         return OK

@@ -265,7 +265,7 @@ def console(
 
 @app.command()
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="NAME")],
+    directory: Annotated[str, typer.Argument(metavar="NAME")],
     model: Annotated[
         str, typer.Option(metavar="PROVIDER.MODEL", show_default=False, help="The model that answers.")
     ] = "",
@@ -286,7 +286,9 @@ def init(
     """
     from pallas.cli.init import init as write_project
 
-    raise typer.Exit(write_project(directory, model, model_url))
+    if not directory.strip():  # of a variable that is not set; as a path it would be this folder
+        raise typer.BadParameter("is empty; name the folder, or write . for this one", param_hint="NAME")
+    raise typer.Exit(write_project(Path(directory), model, model_url))
 
 
 @app.command()

@@ -9,8 +9,8 @@ import typer
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
 from pallas.safe_text import one_line
 
-from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, complain, fault_text, run_with_fleet
-from .resources.resource_kinds import DELETABLE, KindInfo, NoSuchKind, split
+from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, complain, explained, run_with_fleet
+from .resources.resource_kinds import DELETABLE, KindInfo, NoSuchKind, how_to_list, split
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
@@ -24,7 +24,8 @@ def delete_named(words: Sequence[str], yes: bool, reach: FleetLocation) -> int:
         complain(f"pallas delete: {error}")
         return USAGE
     if not all(name for _, name in should_be_deleted):
-        complain(f"pallas delete: say which {should_be_deleted[0][0].word}")
+        kind = should_be_deleted[0][0]
+        complain(f"pallas delete: say which {kind.word}; `{how_to_list(kind.word)}` lists them")
         return USAGE
     if not yes and sys.stdin.isatty() and not _sure(should_be_deleted):
         complain("nothing was deleted")
@@ -53,7 +54,7 @@ async def _delete_one(api: "RestClient", kind: KindInfo, name: str) -> int:
     except NoFleetAnswers:
         raise
     except Fault as fault:
-        complain(f"{kind.word}/{name}: {fault_text(fault)}")
+        complain(f"{kind.word}/{name}: {await explained(api, fault)}")
         return REFUSED
     print(f"{kind.word}/{name} deleted")
     return OK

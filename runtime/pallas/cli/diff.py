@@ -11,7 +11,7 @@ from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOp
 from pallas.safe_text import one_line
 
 from .record import fetch_recording
-from .resources.fleet_requests import OK, FleetLocation, complain, run_with_fleet
+from .resources.fleet_requests import OK, FleetLocation, complain, problem_text, run_with_fleet
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
@@ -64,7 +64,7 @@ def _read(names: Sequence[str], reach: FleetLocation, found: "list[Recording]") 
                 )
         return status
     except (BadRecording, OSError) as error:
-        complain(f"pallas diff: {error}")
+        complain(f"pallas diff: {problem_text(error)}")
         return ERROR
 
 

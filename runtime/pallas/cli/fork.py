@@ -22,6 +22,7 @@ from .resources.fleet_requests import (
     Wrong,
     complain,
     fault_text,
+    problem_text,
     project_at,
     run_with_fleet,
 )
@@ -63,7 +64,7 @@ def fork_run(
         complain(f"pallas fork: {fault_text(fault)}")
         return REFUSED
     except (BadRecording, ConfigError, OSError, Wrong) as error:
-        complain(f"pallas fork: {error}")
+        complain(f"pallas fork: {problem_text(error)}")
         return USAGE
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
@@ -73,7 +74,7 @@ def fork_run(
         try:
             write(after, record)
         except (BadRecording, OSError) as error:
-            complain(f"pallas fork: {error}")
+            complain(f"pallas fork: {problem_text(error)}")
             return USAGE
         for line in after.missing:
             complain(f"{record}: not recorded: {line}")

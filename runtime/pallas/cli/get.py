@@ -17,14 +17,14 @@ from pallas.cli.resources.shared_options import (
 )
 
 _KINDS = "agents, llms, secrets, projects, threads, runs, questions, audit or replicas"
-_LISTS = "agents, llms, secrets, projects, threads, runs, questions, audit, replicas, limits or costs"
+LISTS = "agents, llms, secrets, projects, threads, runs, questions, audit, replicas, limits or costs"
 
 
 def get(
     context: typer.Context,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="KIND [NAME...]", help=f"{_LISTS}.", autocompletion=complete_words),
+        typer.Argument(metavar="KIND [NAME...]", help=f"{LISTS}.", autocompletion=complete_words),
     ],
     output: OutputOption = "table",
     project_name: Annotated[

@@ -66,10 +66,16 @@ def init(target: Path, model: str = "", model_url: str = "") -> int:
     wanted = [(name, text) for name, text in _template() if name != "model.yaml" or chosen.kind == _OFFLINE]
     taken = [name for name, _ in wanted if os.path.lexists(target / name)]
     if taken:
-        return _fail(f"{target}: nothing written: {', '.join(taken)} would be overwritten")
+        return _fail(
+            f"{target}: nothing written: {', '.join(taken)} would be overwritten; choose another folder, "
+            "or take them away"
+        )
     if links := sorted({link for name, _ in wanted for link in _links(target, name)}):
         names = ", ".join(links)
-        return _fail(f"{target}: nothing written: {names} is a link; files would be written where it leads")
+        return _fail(
+            f"{target}: nothing written: {names} is a link; files would be written where it leads: "
+            "choose another folder, or remove it"
+        )
     try:
         target.mkdir(parents=True, exist_ok=True)
         first = choose_ports(target)

@@ -7,7 +7,15 @@ import typer
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, reach_of
 
 from .record import fetch_recording
-from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, complain, run_with_fleet
+from .resources.fleet_requests import (
+    OK,
+    REFUSED,
+    USAGE,
+    FleetLocation,
+    complain,
+    problem_text,
+    run_with_fleet,
+)
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
@@ -27,7 +35,7 @@ def keep_run(run: str, name: str, force: bool, reach: FleetLocation) -> int:
         try:
             path = keep(recording, reach.folder, chosen, replaces=force)
         except (NameTaken, OSError) as error:
-            complain(f"pallas keep: {error}")
+            complain(f"pallas keep: {problem_text(error)}")
             return REFUSED
         for line in recording.missing:
             complain(f"{chosen}: not recorded: {line}")

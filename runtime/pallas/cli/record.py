@@ -19,7 +19,8 @@ from .resources.fleet_requests import (
     USAGE,
     FleetLocation,
     complain,
-    fault_text,
+    explained,
+    problem_text,
     run_named,
     run_with_fleet,
 )
@@ -105,7 +106,7 @@ async def _record_with_all(api: "RestClient", run: str, output: Path) -> list[st
     try:
         recording = await fetch_recording(api, run)
     except Fault as fault:
-        complain(f"run/{one_line(run, 40)}: {fault_text(fault)}")
+        complain(f"run/{one_line(run, 40)}: {await explained(api, fault)}")
         return []
     for below in recording.runs[1:]:
         shutil.rmtree(output / folder_name(below.agent, below.id), ignore_errors=True)
@@ -123,7 +124,7 @@ async def _record(api: "RestClient", run: str, output: Path | None) -> int:
     except NoFleetAnswers:
         raise
     except Fault as fault:
-        complain(f"run/{one_line(run, 40)}: {fault_text(fault)}")
+        complain(f"run/{one_line(run, 40)}: {await explained(api, fault)}")
         return REFUSED
     return _write(recording, output or RECORDINGS / folder_name(recording.first.agent, recording.first.id))
 
@@ -150,7 +151,7 @@ def _write(recording: "Recording", folder: Path) -> int:
     try:
         write(recording, folder)
     except (BadRecording, OSError) as error:
-        complain(f"pallas record: {error}")
+        complain(f"pallas record: {problem_text(error)}")
         return REFUSED
     steps = sum(len(run.steps) for run in recording.runs)
     print(f"{folder}: {count_of(len(recording.runs), 'run')}, {count_of(steps, 'step')}")

@@ -13,7 +13,7 @@ from pallas.safe_text import one_line, sanitize
 
 from .record import count_of
 from .replay_runs import with_replay_fleet
-from .resources.fleet_requests import OK, REFUSED, USAGE, Wrong, complain, project_at
+from .resources.fleet_requests import OK, REFUSED, USAGE, Wrong, complain, problem_text, project_at
 
 if TYPE_CHECKING:
     from pallas.config import Project
@@ -114,7 +114,7 @@ def _run(
             _write(outcome.recording, into)
         here = HostPlaces.of(project.root).all_placed(outcome.recording)
     except (BadRecording, ConfigError, OSError) as error:
-        raise Wrong(str(error)) from None
+        raise Wrong(problem_text(error)) from None
     except Fault as fault:
         raise Wrong(fault.message) from None
     outcome = replace(outcome, recording=here)

@@ -22,6 +22,7 @@ from .resources.fleet_requests import (
     Wrong,
     complain,
     fault_text,
+    problem_text,
     project_at,
     run_with_fleet,
 )
@@ -223,7 +224,7 @@ def _record(results: Sequence["AgentTestResult"], folder: Path) -> bool:
         try:
             write(recording, folder / name)
         except (BadRecording, OSError) as error:
-            complain(f"pallas test: {one_line(str(error), 300)}")
+            complain(f"pallas test: {one_line(problem_text(error), 300)}")
             is_complete = False
     return is_complete
 
@@ -246,7 +247,7 @@ def _report(results: Sequence["AgentTestResult"], seconds: float, options: Agent
         if options.summary is not None:
             append_summary(options.summary, as_markdown(results, seconds))
     except OSError as error:
-        complain(f"pallas test: {error.filename} cannot be written: {error.strerror}")
+        complain(f"pallas test: {problem_text(error)}")
         return USAGE
     return OK if all(each.verdict in ("passed", "skipped") for each in results) else REFUSED
 

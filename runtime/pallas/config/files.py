@@ -83,6 +83,14 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def lost_link(path: Path) -> str:
+    """``is a link that leads nowhere``, for a link to nothing or to itself; empty for any other path."""
+    try:
+        return "is a link that leads nowhere" if path.is_symlink() and not path.exists() else ""
+    except (OSError, ValueError):
+        return "is a link that leads nowhere"
+
+
 def project_file(section: Section, key: str, root: Path, text: str | None) -> Path | None:
     """The file that ``key`` names, relative to the project, as an absolute path; noted when not there."""
     if text is None:
@@ -90,6 +98,8 @@ def project_file(section: Section, key: str, root: Path, text: str | None) -> Pa
     path = root / text
     if is_folder(path):
         section.error(key, f"{text} is a folder", "name a file in it")
+    elif words := lost_link(path):
+        section.error(key, f"{text} {words}", "put the file there, or correct the link")
     elif not is_file(path):
         section.error(
             key,

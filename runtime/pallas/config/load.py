@@ -12,7 +12,7 @@ from .delegation import warn_of_delegation
 from .downstreams import endpoint
 from .envfile import ENV_FILE, read_env, real_environ
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
-from .files import absolute, is_folder, is_there, shown
+from .files import absolute, is_folder, is_there, lost_link, shown
 from .models import ConfigError, DownstreamConfig, Mistake, Project, ServerConfig, TlsConfig, Where
 from .notes import Notes, allowed, did_you_mean
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
@@ -149,6 +149,9 @@ def _topology(
 ) -> tuple[Topology | None, Organism | None]:
     """What the project's file says, with the organism ``agents_file``; it may be an organism itself."""
     file = shown(root, path)
+    if words := lost_link(path):
+        notes.error(Where(file), "", words, "put the file there, or correct the link")
+        return None, None
     if not is_there(path):
         hint = "run `pallas init DIR` for a new project, or pass --project DIR"
         if variables.get(AGENTS_VARIABLE):

@@ -93,7 +93,10 @@ def read(path: Path) -> Recording:
     if path.is_dir():
         return _recording_in(_files_in(path), str(path))
     if not path.is_file():
-        raise BadRecording(f"{path}: there is no such folder or archive")
+        raise BadRecording(
+            f"{path}: there is no such folder or archive; `pallas record RUN` writes one of a run, and "
+            "`pallas get runs` lists those"
+        )
     _check_bounds(1, path.stat().st_size, str(path))
     return read_archive(path.read_bytes(), str(path))
 
@@ -105,7 +108,10 @@ def read_archive(data: bytes, name: str = "the archive") -> Recording:
     except BadRecording:
         raise
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
-        raise BadRecording(f"{name}: no tar archive ({one_line(str(error), 100)})") from None
+        why = one_line(str(error), 100)
+        raise BadRecording(
+            f"{name}: no tar archive ({why}); name a recording, a folder or an archive"
+        ) from None
     return _recording_in(files, name)
 
 

@@ -1,6 +1,7 @@
 """Find the fleet for a command, and turn its refusals into messages and exit statuses."""
 
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -23,6 +24,9 @@ USAGE: Final = 2
 NO_FLEET: Final = 3
 
 CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
+_NO_SUCH: Final = re.compile(r"there is no (?P<kind>\w+) '(?P<name>[^']*)'|(?P<thing>\w+) not found\b")
+_MOST_NAMES: Final = 200
+_SHOWN_NAMES: Final = 20
 _LAST: Final = "last"
 """In place of a run's id: the one that began last."""
 HOW: Final = (
@@ -124,6 +128,14 @@ def complain(text: str) -> None:
     print(sanitize(text), file=sys.stderr)
 
 
+def problem_text(error: Exception) -> str:
+    """Return an error as a line for people: of a file that the system refuses, which one and what to do."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        why = error.strerror[:1].lower() + error.strerror[1:]
+        return f"{error.filename}: cannot be read or written: {why}; correct that, or name another place"
+    return str(error)
+
+
 def fault_text(fault: "Fault") -> str:
     """Return a Fault as a line for people: the problem and its key."""
     key = str(fault.data.get("key") or "")
@@ -131,6 +143,35 @@ def fault_text(fault: "Fault") -> str:
     named = fault.message.startswith((key, key.rpartition(".")[2]))
     head = f"{key}: " if key and not named else ""
     return head + fault.message
+
+
+async def explained(api: "RestClient", fault: "Fault") -> str:
+    """Return ``fault_text``; that of a name that is not there also says which there are, the nearest first.
+
+    The names are those that the caller may list.
+    """
+    from difflib import get_close_matches
+
+    from pallas.model import Fault
+
+    from .resource_kinds import KINDS, how_to_list
+
+    text = fault_text(fault)
+    found = _NO_SUCH.match(fault.message) if fault.data.get("reason") == "not_found" else None
+    if found is None or not (command := how_to_list(kind := found["kind"] or found["thing"])):
+        return text
+    if found["name"] is None:
+        return f"{text}; `{command}` lists them"
+    known: list[str] = []
+    with suppress(Fault):
+        known = [str(each.get("name")) async for each in api.items(KINDS[kind].path, most=_MOST_NAMES)]
+    if not known:
+        return f"{text}; there is none yet (`{command}`)"
+    near = get_close_matches(found["name"], known, len(known), 0.6)
+    names = [*near, *(each for each in known if each not in near)]
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+    joint = " Known" if text.endswith("?") else "; known"
+    return f"{text}{joint} {KINDS[kind].plural}: {shown}; `{command}` lists them"
 
 
 async def _own(project: "Project", token: str, stack: AsyncExitStack) -> "RestClient":
@@ -155,8 +196,9 @@ async def _with_client(
 ) -> int:
     import asyncio
 
-    from pallas.client import URL_VARIABLE, connect, place_named, place_of, token_of
+    from pallas.client import URL_VARIABLE, NoFleetAnswers, connect, place_named, place_of, token_of
     from pallas.client.own_fleet import is_there
+    from pallas.model import Fault
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
     project = None if named else await asyncio.to_thread(project_at, reach.folder)
@@ -180,4 +222,10 @@ async def _with_client(
 
             api = await stack.enter_async_context(offline(project, place))
             complain(f"# no fleet of {project.name} runs: this is from its ledger")
-        return await work(api)
+        try:
+            return await work(api)
+        except NoFleetAnswers:
+            raise
+        except Fault as fault:
+            complain(await explained(api, fault))
+            return REFUSED

@@ -44,6 +44,7 @@ KINDS: Final = {
         KindInfo("audit", "audit"),
         KindInfo("replica", "replicas"),
         KindInfo("limit", "limits", has_names=False),
+        KindInfo("cost", "costs", has_names=False),
     )
 }
 MADE: Final[tuple["ResourceKind", ...]] = ("agent", "llm", "secret", "project")
@@ -52,7 +53,7 @@ ORDER: Final[tuple["ResourceKind", ...]] = ("secret", "llm", "project", "agent")
 """Each after those that it refers to."""
 
 
-_ELSEWHERE: Final = {"task": "pallas tasks list", "cost": "pallas get costs"}
+_ELSEWHERE: Final = {"task": "pallas tasks list"}
 """What is shown by another command."""
 
 
@@ -73,6 +74,11 @@ def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> KindInfo:
         hint = f"see {command}"
     shown = word[:40] if word.isprintable() else ascii(word)[:40]
     raise NoSuchKind(f"{shown}: no such kind; {hint}")
+
+
+def how_to_list(kind: str) -> str:
+    """Return the command that lists the things of a kind; empty for a word that is none."""
+    return _ELSEWHERE.get(kind) or (f"pallas get {KINDS[kind].plural}" if kind in KINDS else "")
 
 
 def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple[KindInfo, str]]:

@@ -12,7 +12,7 @@ from pallas.client.client_faults import lost
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import one_line
 
-from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, complain, fault_text, run_with_fleet
+from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, complain, explained, run_with_fleet
 from .text_output import FORMATS, as_json, as_yaml, when
 from .text_tables import pairs, table, width_of
 
@@ -155,7 +155,7 @@ def cancel(found: Sequence[str], reach: FleetLocation) -> int:
             except Fault as fault:
                 if fault.data.get("reason") is None:
                     raise
-                complain(f"{one_line(task, 40)}: {fault_text(fault)}")
+                complain(f"{one_line(task, 40)}: {await explained(api, fault)}")
                 status = REFUSED
                 continue
             over = body.get("status") not in ("working", "input_required")

@@ -1,11 +1,13 @@
 """A Fault as an HTTP answer: its status, headers and body."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from pallas.config.notes import did_you_mean
 from pallas.model import Fault, FaultType, codec
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON, RETRY_AFTER, not_found
@@ -18,7 +20,6 @@ _IN_WORDS: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "extra_forbidden": "there is no such key",
     "string_type": "must be a text",
-    "string_too_short": "must not be empty",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "int_type": "must be a whole number",
@@ -29,7 +30,19 @@ _IN_WORDS: Final[Mapping[str, str]] = {
     "dict_type": "must be an object",
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "string_too_short": "must have {min_length} characters at least",
+    "string_too_long": "must have {max_length} characters at most",
+    "too_short": "must have {min_length} items at least",
+    "too_long": "must have {max_length} items at most",
+    "string_pattern_mismatch": "must match {pattern}",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
 }
+_OPTION: Final = re.compile(r"'([^']*)'")
 
 _BY_REASON: Final[Mapping[str, int]] = {
     "not_found": 404,
@@ -135,10 +148,30 @@ def invalid(errors: Sequence[Any]) -> Fault:
     first = errors[0] if errors else {}
     where, *path = [str(part) for part in first.get("loc", ())] or [""]
     key = one_line(".".join(path), 200) if where in ("body", "query", "path", "header") else ""
-    problem = _IN_WORDS.get(str(first.get("type", "")), "")
-    if not problem:
-        problem = str(first.get("msg", "is not understood"))
-        problem = one_line(problem[:1].lower() + problem[1:], 300)
+    problem = _problem(first)
+    if where == "query" and first.get("type") != "missing":
+        problem += ", or leave it out"
     text = f"{key}: {problem}" if key else f"the {where or 'request'}: {problem}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return Fault(FaultType.PROTOCOL, text + more, data={"key": key} if key else {})
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, in words that say what it must be."""
+    kind, limits = str(error.get("type", "")), error.get("ctx") or {}
+    if kind == "string_too_short" and limits.get("min_length") == 1:
+        return "must not be empty"
+    if kind in ("literal_error", "enum"):
+        options = _OPTION.findall(str(limits.get("expected", "")))
+        near = did_you_mean(str(error.get("input", "")), options)
+        return (
+            "must be "
+            + " or ".join(filter(None, (", ".join(options[:-1]), *options[-1:])))
+            + (f"; {near}" if near else "")
+        )
+    try:
+        problem = _IN_WORDS[kind].format(**limits)
+    except (KeyError, IndexError):
+        problem = str(error.get("msg", "is not understood")).replace("Input should ", "must ", 1)
+        problem = problem[:1].lower() + problem[1:]
+    return one_line(problem, 300)

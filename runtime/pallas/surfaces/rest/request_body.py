@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from pallas.bounds.sizes import MAX_BODY
+from pallas.config.notes import did_you_mean
 from pallas.model import Fault, FaultType, Page
 from pallas.safe_text import one_line
 
@@ -114,6 +115,8 @@ def expect_query(request: Request, known: Collection[str]) -> None:
     for name in request.query_params:
         if name not in known and name not in ("limit", "cursor"):
             hint = f"known: {', '.join(known)}" if known else "this path takes none"
+            if near := did_you_mean(name, (*known, "limit", "cursor")):
+                hint = f"{near}; {hint}"
             text = f"{one_line(name, 200)}: there is no such parameter; {hint}"
             raise Fault(FaultType.PROTOCOL, text, data={"key": one_line(name, 200)})
 
