@@ -119,6 +119,9 @@ async def _respond(server: _Server, request: Request) -> Response:
     if "method" not in message or number is None:
         for each in said:  # the answer to a request that waits
             session.held.pop(str(each["id"])).set_result([each])
+        if said and "unread" in server.spec:  # no response until the client goes
+            while (await request.receive())["type"] != "http.disconnect":
+                continue
         return Response(status_code=202)
     if server.transport == "http-sse":
         return _typed(

@@ -43,6 +43,22 @@ def _files(server: OddServer, rng: Random) -> str:
     return kind
 
 
+@RESULT_FAULTS.kind("broken-base64")
+def _broken_base64(server: OddServer, rng: Random) -> str:
+    broken = ["!!no base64!!", "abc", "größe", "AAAAA===", "", "\n \n", "data:image/png;base64,x"]
+    data = rng.choice(broken)
+    block: Any = rng.choice(
+        [
+            {"type": "image", "mimeType": "image/png", "data": data},
+            {"type": "audio", "mimeType": "audio/wav", "data": data},
+            {"type": "resource", "resource": {"uri": "mem://odd/file", "mimeType": "text/csv", "blob": data}},
+            {"type": "resource", "resource": {"uri": "mem://odd/file", "blob": data}},
+        ]
+    )
+    server.add_result(rng, {"content": [_text("beside it"), block]}, "beside it")
+    return f"{block['type']} {short(data)}"
+
+
 @RESULT_FAULTS.kind("resource-link")
 def _resource_link(server: OddServer, rng: Random) -> str:
     link = {

@@ -103,6 +103,15 @@ def _hints(server: OddServer, rng: Random) -> str:
     return f"{key} {short(value)}"
 
 
+@TOOL_FAULTS.kind("long-description")
+def _long_description(server: OddServer, rng: Random) -> str:
+    size = rng.choice([100_000, 1_000_000, 10_000_000])
+    tool = server.add(rng)
+    tool.item["description"] += (rng.choice(["word ", "x", "größe 搜索 "]) * size)[:size]
+    server.remark = f"description has {len(tool.item['description']):,} characters"
+    return f"{len(tool.item['description']):,} characters"
+
+
 @TOOL_FAULTS.kind("nameless")
 def _nameless(server: OddServer, rng: Random) -> str:
     name = rng.choice([..., "", None, 5, ["a"]])

@@ -205,3 +205,10 @@ def _storm(server: OddServer, rng: Random) -> str:
 def _asks(server: OddServer, rng: Random) -> str:
     server.wire["asks"] = rng.choice(["odd/question", "tools/list", "notifications/odd", "ping"])
     return str(server.wire["asks"])
+
+
+@WIRE_FAULTS.kind("takes-no-answer", on=("http-sse",))
+def _takes_no_answer(server: OddServer, rng: Random) -> str:
+    server.wire["asks"] = rng.choice(["ping", "elicitation/create"])
+    server.wire["unread"] = True
+    return str(server.wire["asks"])

@@ -29,6 +29,11 @@ OPENING = {"protocolVersion": HANDSHAKE, "capabilities": {}, "serverInfo": {"nam
             "its serverInfo has a version that is a number, not a text",
         ),
         (
+            {"instructions": "i" * 70_000},
+            {"instructions": "i" * 65_536},
+            "its instructions have 70,000 characters; the first 65,536 are used",
+        ),
+        (
             {"serverInfo": None},
             {"serverInfo": {"name": "unknown", "version": "unknown"}},
             "its serverInfo is missing",

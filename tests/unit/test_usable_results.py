@@ -7,6 +7,7 @@ from support.sdk_answers import HANDSHAKE, MODERN, usable, whole
 
 from pallas.bounds import MAX_PARTS
 from pallas.downstreams.result_fit import LeftOut
+from pallas.downstreams.usable_lists import MAX_SCHEMA, MAX_TEXT
 from pallas.downstreams.usable_results import UsableResult, usable_result
 
 both_eras = pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
@@ -45,6 +46,32 @@ def test_an_unfit_tool_is_left_out_by_name_or_place_and_the_others_stay(
 ) -> None:
     last = {**SOUND, "name": "last"}
     assert listed(SOUND, tool, last, version=version) == ([SOUND, last], [said])
+
+
+TOO_LARGE_TOOLS: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
+    (
+        {"description": "d" * (MAX_TEXT + 1)},
+        {"description": "d" * MAX_TEXT},
+        "its description has 65,537 characters; the first 65,536 are used",
+    ),
+    ({"title": "t" * (MAX_TEXT + 1)}, {}, "its title has 65,537 characters, 65,536 at most are allowed"),
+    ({"_meta": {"a": "m" * MAX_TEXT}}, {}, "its _meta has 65,545 characters, 65,536 at most are allowed"),
+    ({"name": "n" * 1_001}, None, "its name has 1,001 characters, 1,000 at most are allowed"),
+    (
+        {"inputSchema": {"type": "object", "title": "t" * MAX_SCHEMA}},
+        None,
+        "its inputSchema has 1,048,607 characters, 1,048,576 at most are allowed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("keys", "made", "said"), TOO_LARGE_TOOLS, ids=lambda value: str(value)[:20])
+def test_what_is_too_large_in_a_tool_costs_that_part_or_the_tool(
+    keys: dict[str, Any], made: dict[str, Any] | None, said: str
+) -> None:
+    tools, findings = listed(SOUND, {"name": "large", "inputSchema": EMPTY, **keys})
+    assert tools == [SOUND, *([] if made is None else [{"name": "large", "inputSchema": EMPTY, **made}])]
+    assert [each.partition(": ")[2] for each in findings] == [said]
 
 
 REPAIRED_TOOLS: list[tuple[dict[str, Any], dict[str, Any], str]] = [

@@ -1,7 +1,6 @@
 """What became of the HTTP requests of a call: whether the server can have run it."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -13,11 +12,9 @@ from mcp_types import CONNECTION_CLOSED
 from pallas.bounds.bodies import accept_bounded_encodings, bound
 
 _OURS: Final = "pallas_made"
-_CANCELLED: Final = "notifications/cancelled"
-# Bytes of a message that is looked into: that one is short.
-_SHORT: Final = 4_096
-_NOTICE_SECONDS: Final = 5.0
-_MAX_NOTICES: Final = 100
+_BESIDE_SECONDS: Final = 30.0
+_MAX_BESIDE: Final = 100
+_MAX_REDIRECTS: Final = 3
 _SESSION: Final = "mcp-session-id"
 # A server that does not know the session of a request answers with one of these, whatever the body says.
 _NO_SESSION: Final = frozenset({400, 404})
@@ -56,6 +53,8 @@ class CallFate:
 
 call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)
 """The fate of the call that is made in this context."""
+goes_beside: Final[ContextVar[bool]] = ContextVar("pallas_goes_beside", default=False)
+"""Whether the message of this context gets no answer: it is an answer itself, or a notification."""
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -85,19 +84,19 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
     A request that fails is answered with an error once ``is_open`` says so: the SDK would end the connection
     with all its calls. Until then it raises, so that who opens the connection knows why.
 
-    What tells the server that a call is cancelled is sent in parallel to the other requests, within 5 s: the
-    SDK sends nothing else before it is answered, so a server that hangs would hold up all later calls.
+    What ``goes_beside`` is sent in parallel to the other requests, within 30 s, and at most 100 at a time: the SDK
+    sends nothing else before it is answered, so a server that hangs would hold up all later calls.
     """
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, is_open: Callable[[], bool]) -> None:
         self._transport = transport
         self._is_open = is_open
-        self._notices: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises httpx2.TransportError while the connection is opened."""
-        if request.method == "POST" and self._is_open() and _is_cancellation(request):
-            self._notify(request)
+        if request.method == "POST" and goes_beside.get():
+            self._send_beside(request)
             return httpx2.Response(202, request=request, extensions={_OURS: True})
         # What else is sent for a call, to read on in its stream, says nothing of whether it was run.
         fate = call_fate.get() if request.method == "POST" else None
@@ -117,32 +116,35 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close it."""
-        for each in self._notices:
+        for each in self._beside:
             each.cancel()
         await self._transport.aclose()
 
-    def _notify(self, request: httpx2.Request) -> None:
-        if len(self._notices) < _MAX_NOTICES:
-            task = asyncio.create_task(self._sent(request), name="notify of a cancelled call")
-            self._notices.add(task)
-            task.add_done_callback(self._notices.discard)
+    def _send_beside(self, request: httpx2.Request) -> None:
+        if len(self._beside) < _MAX_BESIDE:
+            task = asyncio.create_task(self._sent(request), name="send an answer or a notification")
+            self._beside.add(task)
+            task.add_done_callback(self._beside.discard)
 
     async def _sent(self, request: httpx2.Request) -> None:
-        with suppress(httpx2.TransportError, TimeoutError):
-            async with asyncio.timeout(_NOTICE_SECONDS):
-                response = await self._transport.handle_async_request(request)
-                await response.aclose()
+        with suppress(httpx2.TransportError, httpx2.InvalidURL, TimeoutError):
+            async with asyncio.timeout(_BESIDE_SECONDS):
+                for _ in range(_MAX_REDIRECTS + 1):
+                    response = await self._transport.handle_async_request(request)
+                    await response.aclose()
+                    if (following := _redirected(request, response)) is None:
+                        return
+                    request = following
 
 
-def _is_cancellation(request: httpx2.Request) -> bool:
-    try:
-        content = request.content
-    except httpx2.RequestNotRead:  # it follows a redirect
-        return False
-    if len(content) > _SHORT or _CANCELLED.encode() not in content:
-        return False
-    message = json.loads(content)
-    return isinstance(message, dict) and message.get("method") == _CANCELLED
+def _redirected(request: httpx2.Request, response: httpx2.Response) -> httpx2.Request | None:
+    """Return the request at the place within its origin that it is redirected to; None if it is not."""
+    if response.status_code not in (307, 308) or "location" not in response.headers:
+        return None
+    url = request.url.join(response.headers["location"])
+    if (url.scheme, url.host, url.port) != (request.url.scheme, request.url.host, request.url.port):
+        return None
+    return httpx2.Request("POST", url, headers=request.headers, content=request.content)
 
 
 def is_answer(response: httpx2.Response) -> bool:

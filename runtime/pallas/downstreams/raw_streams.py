@@ -27,9 +27,11 @@ from pallas.model.fault import leaves_of
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
+from .http_requests import goes_beside
 from .usable_results import UsableResult
 
 DISCOVER: Final = "server/discover"
+_BEGINS: Final = "notifications/initialized"
 SILENCE_SECONDS: Final = 3.0
 """How long a server may be silent after it was asked for its versions, before the handshake is tried."""
 # Requests without an answer that are remembered; the oldest is forgotten first.
@@ -146,7 +148,13 @@ class _Out(PassingStream):
             if self._raw.recorded and message.method == "tools/call" and (check := before_call.get()):
                 await check()
             self._raw.asked(message)
-        await self._stream.send(item)
+        # What begins a session must be there before all else.
+        is_beside = not isinstance(message, JSONRPCRequest) and getattr(message, "method", "") != _BEGINS
+        token = goes_beside.set(is_beside)
+        try:
+            await self._stream.send(item)
+        finally:
+            goes_beside.reset(token)
 
 
 class _In(PassingReader):

@@ -14,7 +14,14 @@ LISTS: Final[Mapping[str, tuple[str, Kind]]] = {
     "resources/templates/list": ("resourceTemplates", "resource template"),
 }
 """The key of each method's list, and what its items are."""
+_IDENTITY: Final = ("name", "uri", "uriTemplate")
 _SCHEMA_ELSEWHERE: Final = ("input_schema", "parameters")  # as the APIs of model providers have it
+MAX_TEXT: Final = 64 * 1024
+"""Characters of a description, and of each other part of an item that only decorates it."""
+MAX_NAME: Final = 1_000
+"""Characters of a name or address."""
+MAX_SCHEMA: Final = 1024 * 1024
+"""Characters of a schema as JSON."""
 _NO_ARGUMENTS: Final = {"type": "object", "properties": {}}
 
 _Object = dict[str, Any]
@@ -80,6 +87,7 @@ def _prepared(value: Any, key: str, kind: Kind, version: str, findings: Findings
                 item["inputSchema"] = _input_schema(item, notes)
             elif kind != "prompt":
                 _name_resource(item, notes)
+            _bound_item(item, notes)
         except _Unfit as unfit:
             findings.add(kind, label, str(unfit))
         else:
@@ -128,6 +136,24 @@ def _cursor(result: _Object, findings: Findings) -> _Object:
             return {"nextCursor": as_json(number)}
 
 
+def _bound_item(item: _Object, notes: list[tuple[str, str]]) -> None:
+    """Cut or drop what is too large in an item: it would go to a model with each turn. Raises _Unfit."""
+    for key, value in list(item.items()):
+        size = len(value) if isinstance(value, str) else len(as_json(value)) if value else 0
+        if key in _IDENTITY and size > MAX_NAME:
+            raise _Unfit(f"its {key} has {size:,} characters, {MAX_NAME:,} at most are allowed")
+        if key == "inputSchema" and size > MAX_SCHEMA:
+            raise _Unfit(f"its {key} has {size:,} characters, {MAX_SCHEMA:,} at most are allowed")
+        if key in ("inputSchema", "arguments") or size <= MAX_TEXT:
+            continue
+        if key == "description" and isinstance(value, str):
+            item[key] = value[:MAX_TEXT]
+            notes.append((key, f"its {key} has {size:,} characters; the first {MAX_TEXT:,} are used"))
+        else:
+            del item[key]
+            notes.append((key, f"its {key} has {size:,} characters, {MAX_TEXT:,} at most are allowed"))
+
+
 def _take_output_schema(tool: _Object, version: str, notes: list[tuple[str, str]]) -> _Object | None:
     """Take the output schema off the tool; return it if results can be checked with it."""
     schema = tool.pop("outputSchema", None)
@@ -136,6 +162,8 @@ def _take_output_schema(tool: _Object, version: str, notes: list[tuple[str, str]
         return None
     if not isinstance(schema, dict):
         why = f"its outputSchema is {kind_of(schema)}, not an object"
+    elif (size := len(as_json(schema))) > MAX_SCHEMA:
+        why = f"its outputSchema has {size:,} characters, {MAX_SCHEMA:,} at most are allowed"
     elif has_handshake(version) and schema.get("type") is not None and not _is_object(schema["type"]):
         why = f"its outputSchema is of the type {as_json(schema['type'])}, not object"
     else:

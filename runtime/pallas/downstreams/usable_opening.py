@@ -7,6 +7,7 @@ from typing import Any, Final
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
 from .result_fit import Findings, as_json, kind_of
+from .usable_lists import MAX_TEXT
 
 _Object = dict[str, Any]
 
@@ -22,13 +23,18 @@ def usable_initialize(result: _Object, findings: Findings) -> _Object:
         "protocolVersion": _version(result.get("protocolVersion"), findings),
         "serverInfo": _info(result.get("serverInfo"), findings),
         "capabilities": _capabilities(result.get("capabilities"), findings),
+        **_instructions(result, findings),
     }
 
 
 def usable_discovery(result: _Object, findings: Findings) -> _Object:
     """Return the answer to ``server/discover``; without a version in it, it stays unfit."""
     versions = result.get("supportedVersions")
-    made = {**result, "capabilities": _capabilities(result.get("capabilities"), findings)}
+    made = {
+        **result,
+        "capabilities": _capabilities(result.get("capabilities"), findings),
+        **_instructions(result, findings),
+    }
     if isinstance(versions, str):
         findings.add("server", "", "its supportedVersions are a text, not a list", "supportedVersions")
         made["supportedVersions"] = [versions]
@@ -68,6 +74,16 @@ def _info(said: Any, findings: Findings) -> _Object:
             what = f"has no {key}" if value is None else f"has a {key} that is {kind_of(value)}, not a text"
             findings.add("server", "", f"its serverInfo {what}", f"serverInfo.{key}")
     return made
+
+
+def _instructions(result: _Object, findings: Findings) -> _Object:
+    """Return the instructions if they must be cut: they go to a model with each turn."""
+    said = result.get("instructions")
+    if not isinstance(said, str) or len(said) <= MAX_TEXT:
+        return {}
+    why = f"its instructions have {len(said):,} characters; the first {MAX_TEXT:,} are used"
+    findings.add("server", "", why, "instructions")
+    return {"instructions": said[:MAX_TEXT]}
 
 
 def _capabilities(said: Any, findings: Findings) -> _Object:
