@@ -12,12 +12,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
+import PIL.Image
 import pytest
 import pytest_asyncio
 import yaml
+from PIL.PngImagePlugin import PngInfo
 from support import pallas_process
 from support.live import MODERN_FIRST
 from support.pallas_process import start_async
@@ -332,6 +335,48 @@ async def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
                 found.archives.append((await http.get(f"/runs/{run}/recording")).content)
     assert len(found.canaries) > 200
     return found
+
+
+def noted(kind: str, text: str) -> bytes:
+    """A picture with a text in each place that its kind has for notes."""
+    picture, buffer = PIL.Image.new("RGB", (8, 6), (200, 30, 30)), BytesIO()
+    exif, notes = PIL.Image.Exif(), PngInfo()
+    exif[0x010E] = text  # ImageDescription
+    notes.add_text("plain", text)
+    notes.add_itxt("international", text, zip=True)
+    notes.add_text("compressed", text, zip=True)
+    more = {"PNG": {"pnginfo": notes}, "JPEG": {"comment": text}, "WEBP": {"xmp": text}}[kind]
+    picture.save(buffer, kind, exif=exif, **more)
+    return buffer.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+async def test_no_secret_in_a_picture_is_in_its_recording(fleet: Served, tmp_path: Path, kind: str) -> None:
+    secret = "sk-proj-canary0123456789abcdefghijklmnop"
+    harmless, telling = noted(kind, "Taken in May"), noted(kind, f"key {secret}")
+    for data in (harmless, telling):
+        image = {"data": base64.b64encode(data).decode(), "mime_type": f"image/{kind.lower()}"}
+        run = await asked(fleet, "find lamps", "clerk", images=[image])
+        folder = tmp_path / run
+        assert await typed("record", run, "-o", str(folder), "-p", str(fleet.root)) is not None
+        kept = read(folder).first.images[0]
+        (picture,) = [each for each in (folder / "pictures").iterdir() if each.stat().st_size < 5_000]
+        assert base64.b64decode(kept.data) == picture.read_bytes()
+        with PIL.Image.open(picture) as before, PIL.Image.open(BytesIO(data)) as now:
+            assert before.tobytes() == now.tobytes()
+        assert (picture.read_bytes() == data) is (data is harmless)
+        assert "the same as the recording" in await typed("replay", str(folder), "-p", str(fleet.root))
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    with PIL.Image.open(picture) as found:
+        assert secret not in repr(found.info) + repr(dict(found.getexif()))
+    for form in forms(telling):
+        assert not [each for each in files if form in each]
+
+
+def forms(picture: bytes) -> list[bytes]:
+    """A picture with a secret, as it may be in a file: itself, and most of it in base64."""
+    return [picture, base64.b64encode(picture)[:-8]]
 
 
 @pytest.mark.slow

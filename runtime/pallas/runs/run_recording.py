@@ -25,6 +25,7 @@ from pallas.model import (
 from pallas.model.codec import Undecodable, decode, dumps, loads
 from pallas.model.host_places import HostPlaces
 from pallas.model.long_strings import LEFT_OUT
+from pallas.model.picture_secrets import with_clean_pictures
 from pallas.model.server_offer import ServerOffer
 from pallas.recordings.recording_documents import plain_name
 
@@ -65,7 +66,8 @@ async def record_run(
         raise refusals.conflict("the run is not stored yet; record it in a moment", key="run")
     if run is None:
         raise refusals.not_found("run not found: it is unknown, or was deleted with its thread")
-    return await _Gathering(kernel, ledger, project, check).recording(run)
+    recording = await _Gathering(kernel, ledger, project, check).recording(run)
+    return await asyncio.to_thread(with_clean_pictures, recording)
 
 
 async def portable_recording(
