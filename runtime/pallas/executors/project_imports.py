@@ -11,8 +11,9 @@ from types import ModuleType
 from typing import Final
 
 from pallas.config import Project
+from pallas.config.needed_modules import fix_of
 from pallas.model import Fault, FaultType
-from pallas.model.module_name import without_marks
+from pallas.model.module_name import plain_name, without_marks
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -88,4 +89,6 @@ def import_fault(project: Project, place: str, error: BaseException) -> Fault:
         name = path.relative_to(project.root) if path.is_relative_to(project.root) else path.name
         place = f"{name}:{error.lineno}"
     text = f"{place}: {one_line(redact_text(reason), 300)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        text = "; ".join(filter(None, (text, fix_of(project.root, plain_name(error.name)))))
     return Fault(FaultType.CONFIG, text, data={"place": one_line(place)})

@@ -11,8 +11,6 @@ from fast_agent import FastAgent
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
 from pallas.config.agent_code import (
-    OLD_PACKAGE,
-    USE_NEW_PACKAGE,
     WRITE_FAST,
     hidden_fast,
     server_mistakes,
@@ -93,8 +91,6 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         except BaseException as error:  # a user's module may raise anything
             place = str(agent.card.name if agent.card else agent.module or agent.where)
             fault = import_fault(project, place, error)
-            if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == OLD_PACKAGE:
-                fault = Fault(FaultType.CONFIG, f"{fault.message}; {USE_NEW_PACKAGE}", data=fault.data)
             raise fault from error
         finally:
             reapply_logging()  # the user's code may have changed the logging
