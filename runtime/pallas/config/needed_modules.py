@@ -4,6 +4,7 @@ import ast
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,11 +71,11 @@ def missing_modules(root: Path, config: AgentConfig) -> Iterator[tuple[Name, str
             seen.add(top)
 
 
-def fix_of(root: Path, module: str) -> str:
-    """Return what to do about a module that was not found, by its whole name."""
+def fix_of(root: Path, module: str, line: str = "") -> str:
+    """Return what to do about a module that was not found, by its whole name and the line that imports it."""
     top = module.partition(".")[0]
     if top == OLD_PACKAGE:
-        return f"{_OLD_NAME}: write `from fast_agent import FastAgent`"
+        return _fix_of_old(line)
     if (found := _elsewhere(root, top)) is not None:
         folder = shown(root, found.parent)
         name = ".".join((*found.parent.relative_to(root).parts, top))
@@ -88,6 +89,14 @@ def fix_of(root: Path, module: str) -> str:
         return ""
     package = _DISTRIBUTIONS.get(top, top.replace("_", "-"))
     return f"install it where Pallas is: {_install(package)}"
+
+
+def _fix_of_old(line: str) -> str:
+    with suppress(SyntaxError, ValueError):
+        for node in ast.parse(line.strip()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom) and (module := next(_modules(node), "")):
+                return _new_import(node, module)
+    return f"{_OLD_NAME}: write `from fast_agent import FastAgent`"
 
 
 def _install(package: str) -> str:

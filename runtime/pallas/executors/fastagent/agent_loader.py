@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from fast_agent import FastAgent
+from fast_agent.core.agent_card_rules import ALLOWED_FIELDS_BY_TYPE
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
@@ -20,6 +21,8 @@ from pallas.config.agent_code import (
 from pallas.config.cards import own_files, read_cards
 from pallas.config.code import code_file
 from pallas.config.files import module_file, shown
+from pallas.config.notes import Notes, did_you_mean
+from pallas.config.textfile import read_text
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
@@ -212,6 +215,23 @@ def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
     return _card(project, agent) if agent.card else _module(project, agent, fresh=fresh)
 
 
+def _card_fault(project: Project, card: Path, error: Exception) -> Fault:
+    """Return the Fault (CONFIG) for a card that fast-agent refuses, at the line of an unknown key."""
+    place = shown(project.root, card)
+    _, _, named = str(getattr(error, "details", "")).partition("Unknown fields: ")
+    if not (unknown := named.partition(",")[0].strip()):
+        return import_fault(project, place, error)
+    lines = (read_text(card, place, Notes()) or "").splitlines()
+    line = next(
+        (at for at, text in enumerate(lines, 1) if text.startswith((f"{unknown}:", f'"{unknown}"'))), 0
+    )
+    kinds = (fields for kind, fields in ALLOWED_FIELDS_BY_TYPE.items() if f"'{kind}'" in str(error))
+    known = sorted(next(kinds, ()))
+    fault = import_fault(project, f"{place}:{line}" if line else place, error)
+    words = did_you_mean(unknown, known) or "remove it; a key of Pallas stands in agents.yaml"
+    return Fault(fault.type, f"{fault.message}; {words}", data=fault.data)
+
+
 def _card(project: Project, agent: AgentConfig) -> FastAgent:
     assert agent.card
     cards = read_cards(project.root, agent.card)
@@ -228,7 +248,7 @@ def _card(project: Project, agent: AgentConfig) -> FastAgent:
         try:
             loaded += fast.load_agents(card.path)
         except Exception as error:
-            raise import_fault(project, shown(project.root, card.path), error) from error
+            raise _card_fault(project, card.path, error) from error
     if not loaded:
         raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")
     return fast
