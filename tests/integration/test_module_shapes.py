@@ -176,7 +176,11 @@ PLACES = {
     "renamed": ("docx", "install it where Pallas is: `pip install python-docx` or `uv add python-docx`"),
     "beside": (
         "aids",
-        "tools/aids.py is not in the project's folder: import it as tools.aids, or make tools the",
+        "tools/aids.py is not in the project's folder: import it as tools.aids, or add tools to sys.path",
+    ),
+    "packaged": (
+        "own_7f3a",
+        "src/own_7f3a is not in the project's folder: install the project itself where Pallas is, `pip ",
     ),
     "newer": ("fast_agent.core.nothing", "has no such module"),
 }
@@ -189,6 +193,9 @@ async def test_a_module_that_is_not_there_is_named_with_what_to_do_and_others_st
     root = project(tmp_path, {**modules, "whole": OTHER_NAME})
     (root / "tools").mkdir()
     (root / "tools" / "aids.py").write_text("")
+    (root / "src" / "own_7f3a").mkdir(parents=True)
+    (root / "src" / "own_7f3a" / "__init__.py").write_text("")
+    (root / "pyproject.toml").write_text("[project]\nname = 'own'\n")
     assert run(["check", str(root), "--offline"]) == 0
     warned = capsys.readouterr().err
     for name, (module, fix) in PLACES.items():

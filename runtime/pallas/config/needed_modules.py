@@ -77,12 +77,7 @@ def fix_of(root: Path, module: str, line: str = "") -> str:
     if top == OLD_PACKAGE:
         return _fix_of_old(line)
     if (found := _elsewhere(root, top)) is not None:
-        folder = shown(root, found.parent)
-        name = ".".join((*found.parent.relative_to(root).parts, top))
-        return (
-            f"{shown(root, found)} is not in the project's folder: import it as {name}, "
-            f"or make {folder} the project's folder (pallas --project {folder})"
-        )
+        return _fix_of_own(root, found, top)
     if top == _NEW_PACKAGE:
         return f"fast-agent {version('fast-agent-mcp')} has no such module"
     if "." in module and _is_there(root, top):
@@ -97,6 +92,16 @@ def _fix_of_old(line: str) -> str:
             if isinstance(node, ast.Import | ast.ImportFrom) and (module := next(_modules(node), "")):
                 return _new_import(node, module)
     return f"{_OLD_NAME}: write `from fast_agent import FastAgent`"
+
+
+def _fix_of_own(root: Path, found: Path, top: str) -> str:
+    place = f"{shown(root, found)} is not in the project's folder"
+    if found.parent == root / "src" and any(
+        (root / each).is_file() for each in ("pyproject.toml", "setup.py")
+    ):
+        return f"{place}: install the project itself where Pallas is, `pip install -e .`"
+    name, folder = ".".join((*found.parent.relative_to(root).parts, top)), shown(root, found.parent)
+    return f"{place}: import it as {name}, or add {folder} to sys.path before that line"
 
 
 def _install(package: str) -> str:
