@@ -216,6 +216,16 @@ async def test_a_module_that_is_not_there_is_named_with_what_to_do_and_others_st
             assert PLACES[agent.name][1] in agent.story
 
 
+async def test_a_module_without_an_agent_is_told_of_the_cards_of_the_project(tmp_path: Path) -> None:
+    root = project(tmp_path, {"bare": "from fast_agent import FastAgent\n\nfast = FastAgent('x')\n"})
+    async with running(root) as fleet:
+        assert fleet.agents[0].story.endswith("defines no agent; decorate a function with @fast.agent(...)")
+    (root / ".fast-agent" / "agent-cards").mkdir(parents=True)
+    (root / ".fast-agent" / "agent-cards" / "one.md").write_text("---\nname: one\n---\nx\n")
+    async with running(root) as fleet:
+        assert "or serve the cards: `card: .fast-agent/agent-cards`" in fleet.agents[0].story
+
+
 def test_imports_that_may_fail_are_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tried = f"try:\n    import nowhere_7f3a\nexcept ImportError:\n    nowhere_7f3a = None\n{OTHER_NAME}"
     later = f"{OTHER_NAME}\n\ndef late() -> None:\n    import nowhere_7f3a\n"

@@ -18,8 +18,9 @@ from pallas.config.agent_code import (
     server_problem,
     unused_filter,
 )
-from pallas.config.cards import own_files, read_cards
+from pallas.config.cards import FOLDERS, card_files, own_files, read_cards
 from pallas.config.code import code_file
+from pallas.config.fastagent import HOME
 from pallas.config.files import module_file, shown
 from pallas.config.notes import Notes, did_you_mean
 from pallas.config.textfile import read_text
@@ -134,8 +135,16 @@ def choose_agent(project: Project, agent: AgentConfig, fast: FastAgent) -> Agent
         mistake = Mistake(agent.where, key, problem, "; ".join(filter(None, hints)))
         raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
     if not choice.name:
-        raise Fault(FaultType.CONFIG, f"{place}: defines no agent; decorate a function with @fast.agent(...)")
+        raise Fault(FaultType.CONFIG, f"{place}: defines no agent; {_where_agents_are(project.root)}")
     return choice
+
+
+def _where_agents_are(root: Path) -> str:
+    """Return what to write for a module without an agent; fast-agent may load cards beside it."""
+    for folder in (f"{HOME}/{FOLDERS[0]}", *FOLDERS):
+        if card_files(root / folder):
+            return f"decorate a function with @fast.agent(...), or serve the cards: `card: {folder}`"
+    return "decorate a function with @fast.agent(...)"
 
 
 def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None:
