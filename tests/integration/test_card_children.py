@@ -191,3 +191,32 @@ def test_a_folder_without_cards_is_refused(tmp_path: Path, capsys: pytest.Captur
     root = project(tmp_path, {"empty/README.md": "No card.\n"}, {"one": {"card": "empty"}})
     assert run(["check", str(root), "--offline"]) == 2
     assert "agents.one.card: there is no card in the folder empty" in capsys.readouterr().err
+
+
+async def test_cards_beside_the_files_of_the_project_are_an_entry_of_that_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project(tmp_path, {"helper.md": card(HELPER, name="helper")}, {"helper": {"card": "./"}})
+    (root / "fast-agent.secrets.yaml").write_text("generic: {api_key: offline}\n")
+    (root / "fast-agent.secrets.yaml").chmod(0o600)
+    assert run(["check", str(root), "--offline"]) == 0
+    assert "helper serves" not in capsys.readouterr().err
+    async with running(root) as fleet, client(fleet, "helper") as caller:
+        assert fleet.agents[0].state is AgentState.READY, fleet.agents[0].story
+        assert await ask(caller, "go") == "helped"
+
+
+async def test_a_card_that_fast_agent_refuses_is_told_with_the_key_and_its_line(tmp_path: Path) -> None:
+    cards = {
+        "one.md": card(HELPER, name="one", use_histry=True),
+        "two.md": card(HELPER, name="two", type="agnt"),
+        "three.md": card(HELPER, name="three", port=1),
+    }
+    root = project(tmp_path, cards, {name: {"card": f"{name}.md"} for name in ("one", "two", "three")})
+    async with running(root) as fleet:
+        told = {agent.name: agent.story for agent in fleet.agents}
+    refused = "AgentConfigError: Unsupported fields for type 'agent' in one.md: Unknown fields: use_histry; "
+    assert f"one.md:3: {refused}" in told["one"]
+    assert "did you mean use_history" in told["one"]
+    assert "two.md: AgentConfigError: Unsupported agent type 'agnt' in two.md" in told["two"]
+    assert "Unknown fields: port; remove it; a key of Pallas stands in agents.yaml" in told["three"]

@@ -60,7 +60,18 @@ def test_a_right_project_gives_one_line_and_zero(folder: Folder, capsys: pytest.
         (
             "openai.o3-mini.low",
             "Reasoning suffix syntax is no longer supported for 'openai.o3-mini.low'. Use "
-            "'?reasoning=<value>' instead",
+            "'?reasoning=<value>' instead; write openai.o3-mini?reasoning=low",
+        ),
+        ("haiku3", "Unknown model or provider for: haiku3; did you mean haiku"),
+        (
+            "claude-0-5-old",
+            "Unknown model or provider for: claude-0-5-old; write PROVIDER.MODEL, for example "
+            "anthropic.claude-0-5-old",
+        ),
+        (
+            "huggingface.team/model",
+            "Unknown model or provider for: huggingface.team/model; write PROVIDER.MODEL, for example "
+            "hf.team/model",
         ),
         (
             "ollama.llama3",
@@ -90,6 +101,21 @@ def test_a_model_is_what_fast_agents_own_tables_say(
     assert check(folder.root) == (2 if problem else 0)
     _, err = capsys.readouterr()
     assert err.splitlines() == ([f"fastagent.config.yaml:2: default_model: {problem}"] if problem else [])
+
+
+def test_a_reference_that_leads_nowhere_is_told_where_to_write_it(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.agents().write("agents/jarvis.py", AGENT.replace("servers={servers}", "model='$system.fast'"))
+    folder.config("logger: {level: info}\n")
+    assert check(folder.root) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "agents/jarvis.py:6: agents.jarvis.model: $system.fast names no model: it is not under "
+        "model_references, and there is no default_model; write model_references: "
+        "{system: {fast: PROVIDER.MODEL}} or default_model: into fastagent.config.yaml"
+    ]
+    folder.config("default_model: haiku\n")  # as for fast-agent
+    assert check(folder.root) == 0
 
 
 ASKING = """\

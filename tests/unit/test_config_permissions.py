@@ -1,5 +1,7 @@
 """Who else may change what runs, or read a key: told as a warning, by `pallas check` and at the start."""
 
+import grp
+import pwd
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,41 @@ def test_modules_packages_and_cards_that_others_may_write_are_named(
     for file in (*files, "agents/other.py"):  # the last belongs to no agent
         (folder.root / file).chmod(mode)
     assert warnings(folder) == [f"{file}: can be written by {who}; chmod go-w {file}" for file in files]
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_primary", "warned"),
+    [
+        ("ada", [], True, False),
+        ("ada", ["ada"], True, False),
+        ("ada", ["ada", "eve"], True, True),
+        ("users", [], True, True),
+        ("ada", [], False, True),
+    ],
+)
+def test_a_group_that_its_user_has_alone_is_none_that_others_write_with(
+    folder: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    members: list[str],
+    is_primary: bool,
+    warned: bool,
+) -> None:
+    # As Fedora and Ubuntu set up users: a group of one's own, and a umask of 002.
+    given = folder.root.stat().st_gid
+    user = pwd.struct_passwd(
+        ("ada", "x", 5001, given if is_primary else given + 1, "", "/home/ada", "/bin/sh")
+    )
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    group = grp.struct_group((name, "x", given, members))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    folder.agents().write("agents/jarvis.py", "")
+    path = folder.root / "agents/jarvis.py"
+    path.chmod(0o664)
+    said = [
+        line for line in warnings(folder) if line.startswith("agents/jarvis.py: can be written by its group")
+    ]
+    assert len(said) == warned
 
 
 def test_a_folder_that_others_may_write_is_a_warning_unless_it_is_sticky(folder: Folder) -> None:

@@ -10,17 +10,16 @@ from typing import Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_code import (
-    USE_NEW_PACKAGE,
     WRITE_FAST,
     choice_of,
     hidden_fast,
-    old_package,
     server_mistakes,
     skill_warnings,
 )
 from pallas.config.cards import read_cards
 from pallas.config.code import module_of, payload_module
 from pallas.config.files import is_file, module_file, shown
+from pallas.config.needed_modules import missing_modules, old_imports
 from pallas.config.notes import Notes, did_you_mean
 from pallas.config.project_imports import find_imports
 
@@ -45,7 +44,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
                     trees[path] = parsed(project.root, path, f"agents.{agent.name}", notes)
         _note_named(project, agent, notes)
         _note_choice(project, agent, notes)
-        _note_fast(project, agent, notes)
+        _note_fast(project, agent, notes, is_imported=agent.name in imported)
         _note_includes(project, agent, trees, notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
@@ -66,11 +65,13 @@ def _note_choice(project: Project, agent: AgentConfig, notes: Notes) -> None:
         note(agent.where, f"agents.{agent.name}.{found[0].key}", *found[0].words)
 
 
-def _note_fast(project: Project, agent: AgentConfig, notes: Notes) -> None:
+def _note_fast(project: Project, agent: AgentConfig, notes: Notes, *, is_imported: bool) -> None:
     """Note what keeps a module from having a FastAgent, where its text is enough to be certain."""
     key = f"agents.{agent.name}.module"
-    for name in old_package(project.root, agent):
-        notes.error(name.where, key, f"imports {name.text}, which fast-agent does not have", USE_NEW_PACKAGE)
+    for name, fix in old_imports(project.root, agent):
+        notes.error(name.where, key, f"imports {name.text}, which fast-agent does not have", fix)
+    for name, fix in missing_modules(project.root, agent) if not is_imported else ():
+        notes.warn(name.where, key, f"imports {name.text}, which is not installed", fix)
     path = module_file(project.root, agent.module) if agent.module else None
     if path is not None and (found := hidden_fast(project.root, path)):
         notes.error(found.where, key, found.text, WRITE_FAST)

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -42,9 +41,6 @@ _DECORATORS: Final[Mapping[str, int]] = {
 _UNNAMED: Final = "default"
 """The name of an agent that is given none."""
 WRITE_FAST: Final = "write `fast = FastAgent(...)` at the top level of the module"
-OLD_PACKAGE: Final = "mcp_agent"
-"""The package that fast-agent was in before."""
-USE_NEW_PACKAGE: Final = "mcp_agent is the old name of its package: write `from fast_agent import FastAgent`"
 _MORE_AGENTS: Final = frozenset({"load_agents", "load_agents_from_url", "agents"})
 """What a module has agents by that its decorators do not show."""
 _AGENTS: Final = frozenset({"agent", "custom", "smart"})
@@ -98,24 +94,6 @@ def _calls_own_function(tree: ast.Module) -> bool:
 def _is_fast_agent(called: ast.expr) -> bool:
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return name == "FastAgent"
-
-
-def old_package(root: Path, config: AgentConfig) -> Iterator[Name]:
-    """Yield each import of fast-agent's old package, unless there is one of that name, or another way."""
-    if (root / OLD_PACKAGE).is_dir() or find_spec(OLD_PACKAGE) is not None:
-        return
-    for path in find_imports(root, config.module).files if config.module else ():
-        tree = _parsed(path) or ast.Module([], [])
-        tried = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)}
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Import | ast.ImportFrom) or id(node) in tried:
-                continue
-            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                named = [node.module or ""]
-            for name in named:
-                if name.partition(".")[0] == OLD_PACKAGE:
-                    yield Name(name, Where(shown(root, path), node.lineno))
 
 
 def choice_of(root: Path, config: AgentConfig) -> tuple[AgentChoice, Where | None] | None:
@@ -321,10 +299,10 @@ def _of_module(path: Path, file: str) -> Iterator[AgentText]:
 
 
 def _decorators(tree: ast.Module) -> Iterator[ast.Call]:
-    """Each ``@object.name(...)`` of a module, in its order."""
+    """Each ``@object.name(...)`` of a module, in the order in which they are applied: the lowest first."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for decorator in node.decorator_list:
+            for decorator in reversed(node.decorator_list):
                 if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute):
                     yield decorator
 

@@ -1,5 +1,6 @@
 """Cards of fast-agent, and the cards that they refer to by name; nothing is loaded."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,10 @@ FOLDERS: Final = ("agent-cards", "tool-cards")
 """Folders in which fast-agent keeps cards."""
 _MARKDOWN: Final = (".md", ".markdown")
 _YAML: Final = (".yaml", ".yml")
+_NO_CARDS: Final = re.compile(r"SKILL\.md|(agents|organism|fast-?agent(\.config|\.secrets)?)\.yaml")
+"""Files that may be in a folder of cards and are none."""
+_CARD_KEY: Final = re.compile(r"^(type|name|instruction|model|servers|agents)\s*:", re.MULTILINE)
+"""What a YAML file has that is a card: others may be beside it."""
 _RULE: Final = "---"
 _TOML_RULE: Final = "+++"
 _MOST: Final = 500
@@ -144,15 +149,18 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
 
 def _is_card(path: Path) -> bool:
     suffix = path.suffix.strip().casefold()
-    if not is_file(path) or path.name == "SKILL.md" or suffix not in (*_MARKDOWN, *_YAML):
+    if not is_file(path) or _NO_CARDS.fullmatch(path.name) or suffix not in (*_MARKDOWN, *_YAML):
         return False
-    return suffix in _YAML or _has_frontmatter(path)
+    return _CARD_KEY.search(_text(path)) is not None if suffix in _YAML else _has_frontmatter(path)
+
+
+def _text(path: Path) -> str:
+    return read_text(path, path.name, Notes()) or ""
 
 
 def _has_frontmatter(path: Path) -> bool:
     """Whether a Markdown file is a card: its first line with text is a rule."""
-    text = read_text(path, path.name, Notes()) or ""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first = next((line.strip() for line in _text(path).splitlines() if line.strip()), "")
     return first in (_RULE, _TOML_RULE)
 
 

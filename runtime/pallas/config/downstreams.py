@@ -148,10 +148,6 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
         section.error("access_token", "is given beside headers.Authorization", "allowed: one of them")
     elif token:
         headers["Authorization"] = f"Bearer {token}"
-    if entry.elicitation is not None and entry.elicitation.mode == "forms":
-        entry.elicitation.at.warn(
-            "mode", "has no effect: no form is opened", "questions of servers are declined"
-        )
     if url and (secret := secret_in(url)):
         key = "target" if "target" in section else "url"
         section.warn(key, f"holds {secret}, which logs and pages may show", "send it in headers")

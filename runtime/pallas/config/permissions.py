@@ -4,6 +4,7 @@ The files of a project are code: a command in one of them is executed. So any us
 programs as the user who starts Pallas.
 """
 
+import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
@@ -33,10 +34,11 @@ def warn_if_shared(path: Path, file: str, notes: Notes) -> None:
     A group may read them: that is how a service is given its keys.
     """
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
     except OSError:
         return
-    _warn_of_writers(mode, file, f"chmod go-w {file}", notes)
+    mode = found.st_mode
+    _warn_of_writers(found, file, f"chmod go-w {file}", notes)
     if mode & stat.S_IROTH and stat.S_ISREG(mode) and _holds_secrets(path):
         notes.warn(Where(file), "", "holds keys or tokens and can be read by others", f"chmod o-r {file}")
 
@@ -51,11 +53,11 @@ def warn_of_code(root: Path, drafts: Mapping[str, Draft], notes: Notes) -> None:
         notes.warn(Where("."), "", "the project's folder can be written by others", f"chmod o-w {root}")
     for path in dict.fromkeys(_code(root, drafts.values())):
         try:
-            mode = path.stat().st_mode
+            found = path.stat()
         except OSError:
             continue
         file = shown(root, path)
-        _warn_of_writers(mode, file, f"chmod go-w {file}", notes)
+        _warn_of_writers(found, file, f"chmod go-w {file}", notes)
 
 
 def _code(root: Path, drafts: Iterable[Draft]) -> Iterable[Path]:
@@ -76,12 +78,26 @@ def _code(root: Path, drafts: Iterable[Draft]) -> Iterable[Path]:
                 yield folder / "__init__.py"
 
 
-def _warn_of_writers(mode: int, file: str, hint: str, notes: Notes) -> None:
-    who = " and ".join(
-        name for name, bit in (("its group", stat.S_IWGRP), ("others", stat.S_IWOTH)) if mode & bit
-    )
+def _warn_of_writers(found: os.stat_result, file: str, hint: str, notes: Notes) -> None:
+    bits = [("others", stat.S_IWOTH)]
+    if not _is_group_of_one(found.st_uid, found.st_gid):
+        bits.insert(0, ("its group", stat.S_IWGRP))
+    who = " and ".join(name for name, bit in bits if found.st_mode & bit)
     if who:
         notes.warn(Where(file), "", f"can be written by {who}", hint)
+
+
+def _is_group_of_one(user: int, group: int) -> bool:
+    """Whether a group is its user's own, as many systems make one for each user, with a umask of 002."""
+    try:
+        import grp  # there are none for Windows
+        import pwd
+
+        owner, found = pwd.getpwuid(user), grp.getgrgid(group)
+    except (ImportError, KeyError, OSError):
+        return False
+    is_own = owner.pw_gid == group and owner.pw_name == found.gr_name and owner.pw_uid != 0
+    return is_own and not {*found.gr_mem} - {owner.pw_name}
 
 
 def _holds_secrets(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Imports a project's own code into this process, for any kind of agent."""
 
+import os
 import sys
 import threading
 import traceback
@@ -11,8 +12,9 @@ from types import ModuleType
 from typing import Final
 
 from pallas.config import Project
+from pallas.config.needed_modules import fix_of
 from pallas.model import Fault, FaultType
-from pallas.model.module_name import without_marks
+from pallas.model.module_name import plain_name, without_marks
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -69,23 +71,35 @@ def _drop(root: Path) -> None:
     invalidate_import_caches()
 
 
+def _words(project: Project, error: BaseException) -> str:
+    """Return what an error says; of one of fast-agent's its details too, and files by their place here."""
+    message, details = getattr(error, "message", None), getattr(error, "details", None)
+    if not isinstance(message, str) or not isinstance(details, str):
+        return str(error)
+    text = f"{message}: {details}" if details else message
+    return " ".join(text.replace(f"{project.root}{os.sep}", "").split())
+
+
 def import_fault(project: Project, place: str, error: BaseException) -> Fault:
     """Return the Fault (CONFIG) for code that did not import: the line of the project, and the reason.
 
     ``place`` is used if no line of the project is involved. The caller raises it with the traceback as its
     cause.
     """
-    reason = without_marks(f"{type(error).__name__}: {error}")
+    reason = without_marks(f"{type(error).__name__}: {_words(project, error)}")
     if isinstance(error, SystemExit):
         reason = f"it called exit({error.code})"
+    line = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_relative_to(project.root):
-            place = f"{path.relative_to(project.root)}:{frame.lineno}"
+            place, line = f"{path.relative_to(project.root)}:{frame.lineno}", frame.line or ""
             break
     if isinstance(error, SyntaxError) and error.filename:
         path = Path(error.filename)
         name = path.relative_to(project.root) if path.is_relative_to(project.root) else path.name
         place = f"{name}:{error.lineno}"
     text = f"{place}: {one_line(redact_text(reason), 300)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        text = "; ".join(filter(None, (text, fix_of(project.root, plain_name(error.name), line))))
     return Fault(FaultType.CONFIG, text, data={"place": one_line(place)})

@@ -7,21 +7,23 @@ from types import ModuleType
 from typing import Final
 
 from fast_agent import FastAgent
+from fast_agent.core.agent_card_rules import ALLOWED_FIELDS_BY_TYPE
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
 from pallas.config.agent_code import (
-    OLD_PACKAGE,
-    USE_NEW_PACKAGE,
     WRITE_FAST,
     hidden_fast,
     server_mistakes,
     server_problem,
     unused_filter,
 )
-from pallas.config.cards import own_files, read_cards
+from pallas.config.cards import FOLDERS, card_files, own_files, read_cards
 from pallas.config.code import code_file
+from pallas.config.fastagent import HOME
 from pallas.config.files import module_file, shown
+from pallas.config.notes import Notes, did_you_mean
+from pallas.config.textfile import read_text
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
@@ -93,8 +95,6 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         except BaseException as error:  # a user's module may raise anything
             place = str(agent.card.name if agent.card else agent.module or agent.where)
             fault = import_fault(project, place, error)
-            if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == OLD_PACKAGE:
-                fault = Fault(FaultType.CONFIG, f"{fault.message}; {USE_NEW_PACKAGE}", data=fault.data)
             raise fault from error
         finally:
             reapply_logging()  # the user's code may have changed the logging
@@ -135,8 +135,16 @@ def choose_agent(project: Project, agent: AgentConfig, fast: FastAgent) -> Agent
         mistake = Mistake(agent.where, key, problem, "; ".join(filter(None, hints)))
         raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
     if not choice.name:
-        raise Fault(FaultType.CONFIG, f"{place}: defines no agent; decorate a function with @fast.agent(...)")
+        raise Fault(FaultType.CONFIG, f"{place}: defines no agent; {_where_agents_are(project.root)}")
     return choice
+
+
+def _where_agents_are(root: Path) -> str:
+    """Return what to write for a module without an agent; fast-agent may load cards beside it."""
+    for folder in (f"{HOME}/{FOLDERS[0]}", *FOLDERS):
+        if card_files(root / folder):
+            return f"decorate a function with @fast.agent(...), or serve the cards: `card: {folder}`"
+    return "decorate a function with @fast.agent(...)"
 
 
 def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None:
@@ -216,6 +224,23 @@ def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
     return _card(project, agent) if agent.card else _module(project, agent, fresh=fresh)
 
 
+def _card_fault(project: Project, card: Path, error: Exception) -> Fault:
+    """Return the Fault (CONFIG) for a card that fast-agent refuses, at the line of an unknown key."""
+    place = shown(project.root, card)
+    _, _, named = str(getattr(error, "details", "")).partition("Unknown fields: ")
+    if not (unknown := named.partition(",")[0].strip()):
+        return import_fault(project, place, error)
+    lines = (read_text(card, place, Notes()) or "").splitlines()
+    line = next(
+        (at for at, text in enumerate(lines, 1) if text.startswith((f"{unknown}:", f'"{unknown}"'))), 0
+    )
+    kinds = (fields for kind, fields in ALLOWED_FIELDS_BY_TYPE.items() if f"'{kind}'" in str(error))
+    known = sorted(next(kinds, ()))
+    fault = import_fault(project, f"{place}:{line}" if line else place, error)
+    words = did_you_mean(unknown, known) or "remove it; a key of Pallas stands in agents.yaml"
+    return Fault(fault.type, f"{fault.message}; {words}", data=fault.data)
+
+
 def _card(project: Project, agent: AgentConfig) -> FastAgent:
     assert agent.card
     cards = read_cards(project.root, agent.card)
@@ -232,7 +257,7 @@ def _card(project: Project, agent: AgentConfig) -> FastAgent:
         try:
             loaded += fast.load_agents(card.path)
         except Exception as error:
-            raise import_fault(project, shown(project.root, card.path), error) from error
+            raise _card_fault(project, card.path, error) from error
     if not loaded:
         raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")
     return fast

@@ -16,8 +16,27 @@ from pallas.config.notes import nearest
 from pallas.safe_text import one_line
 
 _UNKNOWN: Final = "Unknown model or provider"
-_OLLAMA: Final = "ollama"
-"""What users write for a local server, which fast-agent calls ``generic``."""
+_OTHER_NAMES: Final[Mapping[str, str]] = {
+    "claude": "anthropic",
+    "gemini": "google",
+    "gpt": "openai",
+    "grok": "xai",
+    "huggingface": "hf",
+    "llamacpp": "generic",
+    "lmstudio": "generic",
+    "ollama": "generic",
+    "vllm": "generic",
+}
+"""What users write for a provider, and what fast-agent calls it."""
+_FAMILIES: Final[Mapping[str, str]] = {
+    "claude-": "anthropic",
+    "deepseek-": "deepseek",
+    "gemini-": "google",
+    "gpt-": "openai",
+    "grok-": "xai",
+}
+"""How the names of models begin that one provider has."""
+_SUFFIX: Final = "Reasoning suffix syntax"
 
 
 def register(model: str, capabilities: Capabilities) -> None:
@@ -96,8 +115,13 @@ def refusal(spec: str, project: Project) -> tuple[str, str] | None:
     except Exception as error:  # also what its model overlays raise
         message = error.message if isinstance(error, ModelConfigError) else str(error)
         reason = one_line(message.partition("\n")[0].partition(". Model name parsed")[0], 200).rstrip(".")
-        unknown = reason.startswith(_UNKNOWN)
-        return reason, _correction(one_line(referred(spec, project), 200)) if unknown else ""
+        name = one_line(referred(spec, project), 200)
+        if not name and spec:
+            return _leads_nowhere(spec, project)
+        if reason.startswith(_SUFFIX):
+            model, _, effort = name.partition("?")[0].rpartition(".")
+            return reason, f"write {model}?reasoning={effort}"
+        return reason, _correction(name) if reason.startswith(_UNKNOWN) else ""
     return None
 
 
@@ -195,13 +219,27 @@ def _declared_output(capabilities: Capabilities | None) -> int | None:
     return output if capabilities.output_declared or output != Capabilities().max_output_tokens else None
 
 
+def _leads_nowhere(spec: str, project: Project) -> tuple[str, str]:
+    """Return problem and fix for a reference that names no model where there is no default either."""
+    name = one_line(spec, 100)
+    group, _, key = name.removeprefix("$").partition(".")
+    problem = f"{name} names no model: it is not under model_references, and there is no default_model"
+    lines = f"model_references: {{{group}: {{{key}: PROVIDER.MODEL}}}}" if key else "$GROUP.NAME"
+    return problem, f"write {lines} or default_model: into {project.model_where.file}"
+
+
 def _correction(name: str) -> str:
     """Return what to write instead of a name that fast-agent refuses."""
     providers = [each.config_name for each in Provider]
-    provider, _, model = name.partition("?")[0].partition(".")
+    provider, dot, model = name.partition("?")[0].partition(".")
+    if model and (other := _OTHER_NAMES.get(provider)) and provider != other:
+        return f"write PROVIDER.MODEL, for example {other}.{model}"
     if model and (near := nearest(provider, providers, cutoff=0.75)):
         return f"did you mean {near}.{model}"
-    return f"write PROVIDER.MODEL, for example generic.{model if provider == _OLLAMA and model else name}"
+    if not dot and (alias := name.partition("?")[0].rstrip("0123456789")) in ModelFactory.MODEL_PRESETS:
+        return f"did you mean {alias}"
+    family = next((own for start, own in _FAMILIES.items() if name.startswith(start)), "generic")
+    return f"write PROVIDER.MODEL, for example {family}.{name}"
 
 
 def _ours(model: str) -> bool:
