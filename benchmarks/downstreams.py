@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from pallas.downstreams.connection import Connection, Watch
 from pallas.downstreams.offer import Offer
 from pallas.downstreams.opening import Callbacks, Settings
-from pallas.downstreams.transports import Http, Program, Transport
+from pallas.downstreams.transports import Http, StdioProgram, Transport
 from pallas.event_loop import run
 
 from .caller import Caller
@@ -131,7 +131,10 @@ async def beside_the_sdk(origin: str) -> list[Figure]:
     url = f"{origin}/plain/mcp"
     program = StdioServerParameters.model_validate(STDIO)
     sides: dict[str, tuple[Transport, Any]] = {
-        "stdio": (Program(program.command, program.args, dict(os.environ), str(ROOT)), stdio_client(program)),
+        "stdio": (
+            StdioProgram(program.command, program.args, dict(os.environ), str(ROOT)),
+            stdio_client(program),
+        ),
         "http": (Http(url), url),
     }
     figures = []

@@ -194,7 +194,6 @@ class _Connection(ClientTask):
         from mcp_types import Implementation
         from mcp_types.version import LATEST_MODERN_VERSION
 
-        from pallas.bounds.bodies import accept_bounded_encodings, bound
         from pallas.downstreams.opening import Settings
         from pallas.downstreams.transports import Http
         from pallas.mcp_client import mcp_seam
@@ -205,11 +204,9 @@ class _Connection(ClientTask):
             request.headers.pop("Authorization", None)
             if origin_of(str(request.url)) == origin_of(self._url) and (token := self._bearer()):
                 request.headers["Authorization"] = f"Bearer {token}"
-            accept_bounded_encodings(request)
 
         async def note(response: httpx2.Response) -> None:
             self._refused = response.status_code if response.status_code in (401, 403) else 0
-            bound(response)
 
         def prepare(client: httpx2.AsyncClient) -> None:
             client.event_hooks = {"request": [lend], "response": [note]}

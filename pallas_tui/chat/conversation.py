@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from pallas.model import ANONYMOUS, NO_PARAMS, Cost, Fault, FaultType, Params, ThreadRecord
+from pallas.model.ledger_records import MADE_TITLE, MAX_TITLE
 from pallas.model.money import USD
 from pallas.safe_text import one_line
 
@@ -48,11 +49,6 @@ REMEMBER: Final = 2_000
 """Messages beyond those that are kept for exports and branches."""
 OLDER: Final = 30
 """Messages that return at once when the user scrolls up to them."""
-
-
-MAX_TITLE: Final = 200
-"""Characters of a title, as in the ledger."""
-_MADE_TITLE: Final = 80
 _UNHEARD: Final = (FaultType.TRANSPORT, FaultType.TIMEOUT, FaultType.PROTOCOL)
 """Faults that say nothing of a run that may go on."""
 
@@ -404,7 +400,7 @@ class ChatConversation:
 
 def _title_of(question: ChatEntry) -> str:
     """The title that the ledger makes of a question."""
-    return one_line(question.text, _MADE_TITLE)
+    return one_line(question.text, MADE_TITLE)
 
 
 def _handle() -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, Final, Protocol
 
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault, FaultType, Health, HealthStatus
 
 from .health_polls import DEFAULT_INTERVAL, health_in, reason_of
@@ -72,8 +73,7 @@ class AgentPoller:
     async def stop(self) -> None:
         """End polling and the connection; done within a few seconds."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=_STOP_TIMEOUT)
+            await cancel_and_wait(self._task, seconds=_STOP_TIMEOUT)
         await self._wire.close()
 
     async def _run(self) -> None:

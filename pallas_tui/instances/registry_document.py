@@ -11,7 +11,7 @@ from .registry_address import MAX_URL, is_endpoint
 
 MAX_AGENTS: Final = 200
 """Agents of one instance: each is a connection and a poll."""
-MAX_TITLE: Final = 100
+MAX_AGENT_TITLE: Final = 100
 MAX_DESCRIPTION: Final = 500
 
 _MAX_SKIPPED: Final = 20
@@ -70,7 +70,7 @@ def _agent(entry: Any) -> RegistryAgent:
     return RegistryAgent(
         id=id_,
         name=name,
-        title=_text(server.get("title"), MAX_TITLE) or name,
+        title=_text(server.get("title"), MAX_AGENT_TITLE) or name,
         url=_endpoint(server.get("remotes")),
         description=_text(server.get("description"), MAX_DESCRIPTION),
         icon=_icon(server.get("icons")),

@@ -193,7 +193,7 @@ def run_lines(run: FeedRun, now: float) -> list[Line]:
     """Return the facts of a run among the messages."""
     took = run.elapsed(now)
     facts = (
-        ("is", run.state + ("" if took is None else f", {duration(took, run.running)}"), ""),
+        ("state", run.state + ("" if took is None else f", {duration(took, run.running)}"), ""),
         ("asked", run.preview, ""),
         ("why", run.fault, _WRONG),
         ("run", run.id, ""),

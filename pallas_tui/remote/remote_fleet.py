@@ -11,6 +11,7 @@ from time import monotonic
 from types import NoneType
 from typing import Any, Final
 
+from pallas.deadlines import cancel_and_wait
 from pallas.model import (
     Attachment,
     EventBatch,
@@ -189,6 +190,4 @@ class RemoteFleet(RunningFleet):
                     task.result()
             await self._stop.wait()
         finally:
-            for task in (stopped, *work):
-                task.cancel()
-            await asyncio.wait({stopped, *work}, timeout=2.0)
+            await cancel_and_wait(stopped, *work, seconds=2.0)

@@ -44,7 +44,12 @@ State = Literal["running", "ok", "error", "cancelled", "unknown"]
 """``unknown``: it is over, but the event that reported how it ended was lost."""
 
 
-_STATES: Final[dict[StepState, State]] = {"done": "ok", "failed": "error", "unknown": "unknown"}
+_STATES: Final[dict[StepState, State]] = {
+    "done": "ok",
+    "failed": "error",
+    "cancelled": "cancelled",
+    "unknown": "unknown",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -355,7 +360,7 @@ class FeedRun:
         step.record, step.at, step.started = record, record.started_at, record.started_at
         step.span, step.is_relayed = record.span_id or step.span, False
         step.below = self._recorded.get(record.parent) if record.parent < record.number else None
-        if step.state in ("running", "unknown"):
+        if step.state in ("running", "unknown") or record.state == "cancelled":
             step.state = _STATES.get(record.state, "running" if self.running else "unknown")
         if record.fault and not step.notice:
             step.notice = record.fault

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.control_tokens import FULL_VARIABLE, VARIABLES, make_token
 
@@ -52,9 +53,7 @@ class FleetProcess:
                 raise Fault(FaultType.TIMEOUT, f"the fleet did not answer within {START_TIMEOUT:.0f} s")
             answers.result()
         finally:
-            for task in (ended, answers):
-                task.cancel()
-            await asyncio.wait({ended, answers}, timeout=1.0)
+            await cancel_and_wait(ended, answers, seconds=1.0)
 
     async def ended(self) -> None:
         """Until it ends by itself."""

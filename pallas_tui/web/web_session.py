@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from textual_serve.app_service import AppService
 
+from pallas.deadlines import cancel_and_wait
 from pallas.safe_text import one_line
 from pallas.surfaces.control.control_tokens import FULL_VARIABLE, VARIABLES
 
@@ -93,8 +94,7 @@ class WebSession(AppService):
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            errors.cancel()
-            await asyncio.wait({errors}, timeout=1.0)
+            await cancel_and_wait(errors, seconds=1.0)
             if errors.done() and not errors.cancelled() and errors.result():
                 log.warning("a workbench in a browser said: %s", errors.result())
             with suppress(Exception):
@@ -122,8 +122,7 @@ class WebSession(AppService):
             return
         await self._download_manager.cancel_app_downloads(app_service_id=self.app_service_id)
         if task is not None:  # there is no tab any more to pass anything on to
-            task.cancel()
-            await asyncio.wait({task}, timeout=1.0)
+            await cancel_and_wait(task, seconds=1.0)
         # What it still draws has to go somewhere, or it would wait for that for ever.
         drain = asyncio.create_task(_drain(process.stdout))
         with suppress(Exception):

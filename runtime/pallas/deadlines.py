@@ -1,4 +1,4 @@
-"""Timeouts that do not run while other code blocks the event loop."""
+"""Waits for tasks, each with a deadline."""
 
 import asyncio
 from time import monotonic
@@ -20,3 +20,11 @@ async def done_within(seconds: float, work: asyncio.Future[Any]) -> bool:
         await asyncio.wait({work}, timeout=piece)
         left -= min(piece, monotonic() - began)
     return work.done()
+
+
+async def cancel_and_wait(*tasks: asyncio.Future[Any], seconds: float) -> None:
+    """Cancel tasks and wait for their ends, at most that many seconds. Exceptions are not retrieved."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds)

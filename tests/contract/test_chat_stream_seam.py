@@ -22,7 +22,7 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessage
 from pallas.bounds.bodies import TooLarge
 from pallas.executors.fastagent import chat_stream_seam, model_client_seam
 from pallas.executors.fastagent.chat_stream_seam import (
-    ChatStream,
+    CompletionStream,
     chunk_of,
     send_streams_directly,
 )
@@ -324,7 +324,7 @@ async def test_a_stream_that_is_not_read_to_its_end_frees_its_connection(stops: 
     async with serving(begin) as server:
         client = client_of(server.url)
         stream = await client.chat.completions.create(model="m", messages=[], stream=True)
-        assert isinstance(stream, ChatStream)
+        assert isinstance(stream, CompletionStream)
         assert pool_of(client).in_use
         if stops == "it is cancelled":
             begun = asyncio.Event()

@@ -18,7 +18,7 @@ from support.recording import recording
 
 from pallas import __version__
 from pallas.config import load_project
-from pallas.config.agent_choice import Candidate
+from pallas.config.agent_choice import AgentCandidate
 from pallas.executors.fastagent import log_seam, seam
 from pallas.executors.fastagent.agent_loader import forget, load
 
@@ -121,7 +121,7 @@ def test_the_consoles_we_silence_exist() -> None:
 
 
 def test_agents_and_their_servers_are_found(fast: Any) -> None:
-    assert seam.candidates_of(fast, None) == (Candidate("one"),)
+    assert seam.candidates_of(fast, None) == (AgentCandidate("one"),)
     config = seam.config_of(fast, "one")
     assert config.servers == ["docs"]
     assert seam.all_servers(fast) == ("docs",)

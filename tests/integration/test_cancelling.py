@@ -16,7 +16,7 @@ from support.offline import model_record, offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.model import RunFinished, RunStarted, ToolEvent
+from pallas.model import RunFinished, RunStarted, StepChanged, ToolEvent
 
 SCRIPT = """
 rules:
@@ -33,6 +33,19 @@ rules:
     say: "turn {{ turns }}"
 """
 KINDS = ("slow tool", "slow model", "delegate")
+# The steps of a run that is cancelled in the middle.
+_DELEGATED = [
+    ("boss", "model", "done"),
+    ("boss", "tool", "cancelled"),
+    ("helper", "model", "done"),
+    ("helper", "tool", "cancelled"),
+]
+_CUT = {
+    "slow tool": [("boss", "model", "done"), ("boss", "tool", "cancelled")],
+    "slow model": [("boss", "model", "cancelled")],
+    "delegate": _DELEGATED,
+    "delegate as before": _DELEGATED,
+}
 # What an idle instance may hold, and may not: a child with its pipes, two connections with both ends here.
 INSTANCE_DESCRIPTORS = 8
 INSTANCE_CHILDREN = 1
@@ -77,6 +90,13 @@ def _under_way(fleet: Fleet, since: int, kind: str) -> bool:
 def _outcomes(fleet: Fleet, since: int) -> list[tuple[str, str]]:
     events = fleet.hub.since(since).events
     return sorted((e.agent, e.outcome) for e in events if isinstance(e, RunFinished))
+
+
+def _steps(fleet: Fleet, since: int) -> list[tuple[str, str, str]]:
+    """How each step is at last: agent, kind and state."""
+    events = [each for each in fleet.hub.since(since).events if isinstance(each, StepChanged)]
+    last = {(each.run_id, each.step.number): each for each in events}
+    return sorted((each.agent, each.step.kind, each.step.state) for each in last.values())
 
 
 def _idle(fleet: Fleet) -> bool:
@@ -125,7 +145,22 @@ async def test_a_cancel_stops_model_tool_and_sub_agent_and_the_next_turn_works(
         await until(lambda: _idle(fleet))
         expected = [("boss", "cancelled")] + ([("helper", "cancelled")] if "delegate" in kind else [])
         assert _outcomes(fleet, before) == expected
+        assert _steps(fleet, before) == _CUT[kind]
         assert await ask(boss, "and now?", conversation_id=handle) == "turn 1"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "delegate as before"])
+async def test_the_steps_of_a_run_that_an_operator_cancels_say_so(fleet: Fleet, kind: str) -> None:
+    before = fleet.hub.seq
+    async with client(fleet, "boss") as boss:
+        call = asyncio.create_task(boss.call_tool("send_message", {"message": kind}))
+        await until(lambda: _under_way(fleet, before, kind))
+        started = (each for each in fleet.hub.since(before).events if isinstance(each, RunStarted))
+        run = next(each.run_id for each in started if each.agent == "boss")
+        assert fleet.kernel.cancel(run)
+        await call
+    await until(lambda: _idle(fleet))
+    assert _steps(fleet, before) == _CUT[kind]
 
 
 @both_eras

@@ -15,7 +15,7 @@ from support.waiting import until
 
 from pallas.cli.chat_client import chat_turn
 from pallas.cli.chat_client.chat_terminal import ChatTerminal
-from pallas.cli.chat_client.chat_turn import ChatAnswer, ChatTurn
+from pallas.cli.chat_client.chat_turn import ChatReply, ChatTurn
 from pallas.cli.chat_client.question_form import meant
 from pallas.client import FleetAddress, connect
 from pallas.fleet.fleet import Fleet
@@ -53,7 +53,7 @@ class Lines:
 class Talk:
     """A turn with the clerk: what it writes to stderr, and the task of its answer."""
 
-    def __init__(self, asking: "asyncio.Task[ChatAnswer]", err: int) -> None:
+    def __init__(self, asking: "asyncio.Task[ChatReply]", err: int) -> None:
         self.asking, self._err = asking, err
         self._said = ""
 

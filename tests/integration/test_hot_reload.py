@@ -138,6 +138,52 @@ async def test_a_script_of_a_stdio_server_that_is_not_python_changes_nothing(sav
     assert await saves.after("echo_server.py", before + "# right again\n") == {"tools"}
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import nothere_at_all", "ModuleNotFoundError: No module named 'nothere_at_all'"),
+        ("raise SystemExit(3)", "its program ended with exit status 3"),
+    ],
+    ids=["import", "exit"],
+)
+async def test_a_script_of_a_stdio_server_that_does_not_start_leaves_the_one_that_answers(
+    saves: Saves, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    monkeypatch.setenv("PALLAS_SERVER_STDERR", "1")  # as `pallas dev` does
+    mark, before = saves.fleet.hub.seq, (saves.root / "echo_server.py").read_text()
+    saves.write("echo_server.py", f"{line}\n{before}")
+    outcome = await saves.outcome("tools", mark)
+    assert outcome.outcome == "failed"
+    assert outcome.place == "echo_server.py"
+    assert outcome.error.startswith("echo_server.py: server echo worked and does not start any more: ")
+    assert said in outcome.error
+    assert "fix echo_server.py and save it" in outcome.error
+    for era in ERAS:
+        async with client(saves.fleet, "tools", era=era) as caller:
+            assert "echo:x" in await ask(caller, "use your tool")
+    agent = saves.fleet.snapshot().agent("tools")
+    assert agent is not None
+    assert agent.health.status == "ok"
+    assert await saves.after("echo_server.py", before + f"# {line}, not any more\n") == {"tools"}
+
+
+async def test_an_entry_of_a_server_that_cannot_be_reached_leaves_the_one_that_answers(saves: Saves) -> None:
+    path, mark = "fastagent.config.yaml", saves.fleet.hub.seq
+    before = (saves.root / path).read_text()
+    entry = yaml.safe_load(before)
+    (port,) = free_ports(1)
+    entry["mcp"]["servers"]["echo"] = {"transport": "http", "url": f"http://127.0.0.1:{port}/mcp"}
+    saves.write(path, yaml.safe_dump(entry))
+    outcome = await saves.outcome("tools", mark)
+    assert outcome.outcome == "failed"
+    assert "server echo worked and does not start any more: " in outcome.error
+    async with client(saves.fleet, "tools") as caller:
+        assert "echo:x" in await ask(caller, "use your tool")
+    mark = saves.fleet.hub.seq
+    saves.write(path, before)
+    assert (await saves.outcome("tools", mark)).outcome in ("live", "unchanged")
+
+
 async def test_the_script_of_a_stdio_server_concerns_the_agents_that_use_it(saves: Saves) -> None:
     assert await saves.after("echo_server.py", ECHO_SERVER.replace('"echo:"', '"again:"')) == {"tools"}
     async with client(saves.fleet, "tools") as caller:

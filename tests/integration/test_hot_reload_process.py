@@ -39,6 +39,38 @@ def _card_for(root: Path) -> None:
     path.write_text(yaml.safe_dump(topology, sort_keys=False))
 
 
+async def test_a_server_that_does_not_start_any_more_leaves_the_process_that_has_it(tmp_path: Path) -> None:
+    async with watched(
+        tmp_path,
+        {"tools": module("tools", "Apple.", ("echo",))},
+        saying("Apple.", "Birch."),
+        probe=False,
+        keys={"tools": {"isolation": "process"}},
+    ) as saves:
+        before, script = pid(saves, "tools"), (saves.root / "echo_server.py").read_text()
+        mark = saves.fleet.hub.seq
+        saves.write("echo_server.py", "import nothere_at_all\n")
+        told = await saves.outcome("tools", mark)
+        assert (told.outcome, told.place, told.version) == ("failed", "echo_server.py", 1)
+        assert "server echo worked and does not start any more" in told.error
+        assert pid(saves, "tools") == before
+        async with client(saves.fleet, "tools") as caller:
+            assert "echo:x" in await ask(caller, "use your tool")
+
+        # One that does not work for the version before either keeps no edit from being live.
+        (echo,) = (each for each in psutil.Process(before).children() if "echo_server.py" in each.cmdline())
+        echo.kill()
+        executor = saves.fleet.agents[0].executor
+        assert executor is not None
+        await until(lambda: executor.problems() == ("echo",))
+        saves.write("agents/tools.py", module("tools", "Birch.", ("echo",)))
+        await until(lambda: saves.versions()["tools"] == 2)
+        assert await says(saves, "tools") == "Birch. 1"
+        mark = saves.fleet.hub.seq
+        saves.write("echo_server.py", script + "# again\n")
+        assert (await saves.outcome("tools", mark)).outcome == "live"
+
+
 @pytest.mark.slow
 async def test_an_agent_in_its_own_process_is_reloaded_kept_and_moved_out_and_in(tmp_path: Path) -> None:
     isolated = {"isolation": "process"}

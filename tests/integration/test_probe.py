@@ -31,6 +31,7 @@ from support.fake_downstreams import (
     status,
     talking,
 )
+from support.odd_http import packed
 from support.waiting import until
 
 from pallas.config.models import DownstreamConfig
@@ -67,6 +68,27 @@ async def test_a_modern_only_server_is_reachable_without_a_handshake(
     found, fake = await _probe_fake(client, modern)
     assert (found.reach, found.detail) == (ProbeResult.OK, "")
     assert [seen.rpc for seen in fake.seen] == ["server/discover"]
+
+
+@pytest.mark.parametrize("answer", [modern, handshake])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_server_that_compresses_its_answers_is_reachable(
+    client: httpx2.AsyncClient, answer: Answer, encoding: str
+) -> None:
+    async def folded(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        return packed(await answer(fake, request, body), encoding)
+
+    found, _ = await _probe_fake(client, folded)
+    assert (found.reach, found.detail) == (ProbeResult.OK, "")
+
+
+async def test_a_small_answer_that_expands_to_a_large_one_is_not_read(client: httpx2.AsyncClient) -> None:
+    async def bomb(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        said = json.dumps({"jsonrpc": "2.0", "id": body.get("id"), "result": {"pad": " " * (64 << 20)}})
+        return packed(Response(said, media_type="application/json"), "gzip")
+
+    found, _ = await _probe_fake(client, bomb)
+    assert found.reach is ProbeResult.UNREACHABLE
 
 
 async def test_a_server_of_a_version_to_come_is_reachable(client: httpx2.AsyncClient) -> None:
@@ -226,6 +248,7 @@ async def test_one_deadline_covers_both_eras(client: httpx2.AsyncClient) -> None
         b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: \xff\xfe\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b"[" * 100_000,
         b"",
     ],

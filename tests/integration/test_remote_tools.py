@@ -1,7 +1,7 @@
 """Remote agents that are a tool of some MCP server: both eras, its refusals, its end, its memory."""
 
 import asyncio
-import gzip
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,13 +9,13 @@ from fastmcp import Context
 from fastmcp.server.dependencies import get_http_headers
 from mcp import MCPError
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from support.dials import dials
 from support.fake_downstreams import FakeDownstream, modern, redirect, serving
+from support.odd_http import packed
 from support.remotes import QUICK, Other, Talk, other, remote
 from support.waiting import until
 
-from pallas.executors.remote import remote_credentials
 from pallas.executors.remote.endpoint_watch import WatchIntervals
 from pallas.executors.remote.remote_credentials import Noted
 from pallas.executors.remote.remote_faults import Whom, explain
@@ -319,25 +319,40 @@ async def test_after_a_restart_no_connection_of_before_is_in_the_way() -> None:
         assert "user: then" in there.heard[-1]
 
 
-async def test_an_answer_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_credentials, "MAX_BODY", 50)
-    async with other() as there, remote(there.url, start=False) as executor:
-        with pytest.raises(Fault) as raised:
-            await Talk(executor).say("hello")
-        assert raised.value.type is FaultType.TRANSPORT and there.heard == []
+@pytest.mark.parametrize("folded", [False, True])
+async def test_an_answer_without_end_is_not_read_to_it(folded: bool) -> None:
+    async def endless(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            while not await request.is_disconnected():
+                yield b" " * 1_000_000
 
+        answer = StreamingResponse(lines(), media_type="application/json")
+        return packed(answer, "gzip") if folded else answer
 
-async def test_an_answer_that_unfolds_is_not_read() -> None:
-    async def packed(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
-        plain = await modern(fake, request, body)
-        headers = {"content-type": "application/json", "content-encoding": "gzip"}
-        return Response(gzip.compress(bytes(plain.body)), headers=headers)
-
-    fake = FakeDownstream(packed)
-    async with serving(fake) as origin, remote(f"{origin}/mcp", start=False) as executor:
+    async with serving(FakeDownstream(endless)) as origin, remote(f"{origin}/mcp", start=False) as executor:
         fault = await fault_of(Talk(executor), "hello")
-        assert fault.type is FaultType.TRANSPORT
-        assert {seen.headers["accept-encoding"] for seen in fake.seen} == {"identity"}
+        assert "more than 16 MiB" in fault.message, fault.message
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_an_answer_that_is_compressed_is_read(encoding: str) -> None:
+    schema = {"type": "object", "properties": {"message": {"type": "string"}}}
+    tool = {"name": "send_message", "description": "Answers.", "inputSchema": schema}
+
+    async def folded(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        results: dict[str, Any] = {
+            "tools/call": {"content": [{"type": "text", "text": "of the other side"}]},
+            "tools/list": {"tools": [tool], "ttlMs": 0, "cacheScope": "private"},
+        }
+        if (result := results.get(str(body.get("method")))) is not None:
+            said = {"jsonrpc": "2.0", "id": body["id"], "result": {"resultType": "complete", **result}}
+            return packed(JSONResponse(said), encoding)
+        return packed(await modern(fake, request, body), encoding)
+
+    fake = FakeDownstream(folded)
+    async with serving(fake) as origin, remote(f"{origin}/mcp", start=False) as executor:
+        assert (await Talk(executor).say("hello")).texts == ("of the other side",)
+        assert {seen.headers["accept-encoding"] for seen in fake.seen} == {"gzip, deflate"}
 
 
 async def test_what_is_said_to_the_other_side_is_on_the_record_without_the_bearer() -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.databases import Server, fresh_database
 
 from pallas.ledger.postgres import PostgresDatabase
-from pallas.ledger.postgres_servers import Servers
+from pallas.ledger.postgres_servers import PostgresServers
 from pallas.model import Fault, FaultType
 
 
@@ -35,7 +35,7 @@ async def read_only(url: str, value: str) -> None:
 
 
 async def test_a_server_that_is_gone_is_passed_over_and_then_tried_last(url: str) -> None:
-    servers = Servers(with_hosts(url, "/nowhere", ""))
+    servers = PostgresServers(with_hosts(url, "/nowhere", ""))
     for _ in range(2):
         connection = await servers.connect()
         assert await connection.fetchval("SELECT 1") == 1
@@ -51,7 +51,7 @@ async def test_a_server_that_does_not_answer_takes_only_its_share_of_the_time(ur
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        connection = await Servers(f"{with_hosts(url, '127.0.0.1', '')}&port={port},5432").connect()
+        connection = await PostgresServers(f"{with_hosts(url, '127.0.0.1', '')}&port={port},5432").connect()
         assert await connection.fetchval("SELECT 1") == 1
         await connection.close()
 

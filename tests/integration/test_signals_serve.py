@@ -101,6 +101,23 @@ async def test_it_ends_while_a_stdio_server_hangs_and_others_wait_for_its_agent(
 
 
 @pytest.mark.slow
+async def test_it_ends_while_a_stdio_server_of_an_agent_that_answers_still_hangs(tmp_path: Path) -> None:
+    keys = {"one": {"start_timeout": 4}}
+    root = write_project(
+        tmp_path / "p",
+        {"one": agent_module("one", ("hung",))},
+        keys=keys,
+        top={"bind": "127.0.0.1"},
+        config=HUNG,
+        files={"hangs.py": HANGS},
+    )
+    with served(root) as fleet:
+        await fleet.says("running")
+        await until(lambda: (root / "hanging").exists())
+        await ends_cleanly(fleet, signal.SIGTERM)
+        assert "by force" not in fleet.err
+
+
 async def test_a_second_signal_during_the_start_leaves_no_process_behind(tmp_path: Path) -> None:
     root = hung_project(tmp_path)
     with served(root, truly=True) as fleet:

@@ -6,15 +6,19 @@ import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from support.gated import CountedJudge, GatedSaves, gated, gated_project, judging, replace_test
 from support.live import ERAS, ask
+from support.offline import model_record
 from support.reloading import module
+from support.replayed import recorded
 from support.served import Served, served
 from support.waiting import until
 
+from pallas.agent_tests.kept_test import keep
 from pallas.config import Project
 from pallas.config.ports import free_port
 from pallas.fleet.reload.reload_report import report_line
@@ -186,6 +190,67 @@ async def test_one_save_adds_an_agent_and_changes_one_that_passes(saves: GatedSa
     await saves.is_live("desk", 1)
     await until(lambda: "added" in saves.versions() and not saves.busy())
     assert saves.held() == ()
+
+
+def temperatures(saves: GatedSaves) -> list[float | None]:
+    """What the model was asked with, of each question so far."""
+    return [body.get("temperature") for body in model_record(saves.fleet).requests]
+
+
+def warmer(content: dict[str, Any]) -> None:
+    content["agents"]["desk"]["params"] = {"temperature": 0.5}
+
+
+@pytest.mark.slow
+async def test_parameters_wait_for_the_verdict_though_they_need_no_version(saves: GatedSaves) -> None:
+    saves.edit("agents.yaml", warmer)
+    await saves.is_held("desk")
+    event = await saves.outcome("desk")
+    assert (event.outcome, event.version) == ("held", 1)
+    assert [each.name for each in event.changes] == ["agents.desk.params"]
+    assert not any(each.outcome == "live" and each.files == ("agents.yaml",) for each in saves.told())
+    saves.write("agents/other.py", module("other", "Birch."))
+    await saves.is_live("other", 1)
+    await saves.is_held("desk")
+    for era in ERAS:
+        assert await saves.says("desk", era) == "Apple. 1"
+    assert temperatures(saves) == [None, None]
+    saves.fleet.control_fleet("reload")
+    await saves.is_held()
+    await saves.is_live("desk", 1)
+    assert await saves.says("desk", ERAS[0]) == "Apple. 1"
+    assert temperatures(saves)[-1] == 0.5
+    saves.edit("agents.yaml", lambda content: content["agents"]["desk"].pop("params") and None)
+    await saves.is_live("desk", 2)
+    assert await saves.says("desk", ERAS[0]) == "Apple. 1"
+    assert temperatures(saves)[-1] is None
+
+
+@pytest.mark.slow
+async def test_a_description_waits_for_the_runs_whose_models_see_it(root: Path) -> None:
+    agents = root / "agents.yaml"
+    agents.write_text(agents.read_text().replace("  other:\n", "  other:\n    peers: [desk]\n"))
+    for each in ("hello", "through"):
+        (root / "tests" / "agents" / f"{each}.yaml").unlink()
+    await asyncio.to_thread(keep, await recorded(root, "other", "hello"), root, "peer")
+    async with gated(root) as saves:
+
+        def described(text: str) -> None:
+            saves.edit("agents.yaml", lambda content: content["agents"]["desk"].update(description=text))
+
+        described("Answers all.")
+        await saves.is_held("desk", "front")  # the run of other has neither; front calls desk by URL
+        verdict = await saves.verdict()
+        assert (verdict.is_held, [each.name for each in verdict.runs]) == (True, ["peer"])
+        assert await saves.says("other", ERAS[0]) == "Apple. 1"
+        (tool,) = model_record(saves.fleet).requests[-1]["tools"]
+        assert "Answers all." not in tool["function"]["description"]
+        saves.fleet.control("desk", "reload")
+        await saves.is_held()
+        await until(lambda: saves.fleet.project.agents["desk"].description == "Answers all.")
+        assert await saves.says("other", ERAS[0]) == "Apple. 1"
+        (tool,) = model_record(saves.fleet).requests[-1]["tools"]
+        assert "Answers all." in tool["function"]["description"]
 
 
 @pytest.mark.slow

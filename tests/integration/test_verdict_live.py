@@ -72,10 +72,10 @@ def settings(root: Path, verdict: dict[str, Any], **top: Any) -> None:
     file.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def expect(root: Path, expected: dict[str, Any]) -> None:
-    """Let the test expect this alone."""
+def expect(root: Path, expected: dict[str, Any], **more: Any) -> None:
+    """Let the test expect this alone; ``more`` are other keys of it."""
     file = root / "tests" / "agents" / "lamps.yaml"
-    file.write_text(yaml.safe_dump({**LAMPS, "expect": expected}))
+    file.write_text(yaml.safe_dump({**LAMPS, "expect": expected, **more}))
 
 
 def told(saves: GatedSaves, agent: str, more: str) -> None:
@@ -153,6 +153,52 @@ async def test_each_word_of_models_that_were_asked(saves: GatedSaves) -> None:
     guessed = await word_of(saves, "lead", "Guess.")
     assert (guessed.word, guessed.passes, guessed.where) == ("other tool calls", True, "lead"), guessed.line
     assert guessed.what.startswith("does not call ")
+    assert executed(saves.root) == []
+
+
+SCORERS = """
+import time
+
+
+def brief(recording):
+    return len(recording.first.answer) < 300
+
+
+def seen(recording):
+    calls = [step.step.name for run in recording.runs for step in run.steps if step.step.kind == "tool"]
+    assert "shelf__find" in calls
+    return "seen" in recording.first.answer or "it does not say that they were seen"
+
+
+def endless(recording):
+    time.sleep(600)
+"""
+JUDGE = """
+from pydantic_evals.evaluators import LLMJudge
+
+polite = LLMJudge(rubric="It is polite.", model="openai:gpt-5")
+"""
+
+
+@pytest.mark.slow
+async def test_other_words_are_judged_by_the_scorers_of_the_test(saves: GatedSaves) -> None:
+    (saves.root / "checks.py").write_text(SCORERS)
+    wanted = {"answer": {"contains": "lamps"}}
+    expect(saves.root, wanted, scorers=["checks:brief"])
+    fine = await word_of(saves, "clerk", "Be brief.")
+    assert (fine.word, fine.passes) == ("other words", True), fine.line
+    expect(saves.root, wanted, scorers=["checks:brief", "checks:seen"])
+    fails = await word_of(saves, "clerk", "Be brief. ")
+    assert (fails.word, fails.passes, fails.where) == ("fails", False, "lead"), fails.line
+    assert fails.what == "expected: checks:seen: it does not say that they were seen"
+    expect(saves.root, wanted, scorers=["checks:endless"])
+    late = await word_of(saves, "clerk", "Be brief.")
+    assert (late.word, late.what) == ("fails", "expected: checks:endless: it did not return within 10 s")
+    (saves.root / "judges.py").write_text(JUDGE)
+    expect(saves.root, wanted, scorers=["judges:polite", "checks:brief"])
+    open_ = await word_of(saves, "clerk", "Be brief. ")
+    assert (open_.word, open_.passes) == ("other words", None), open_.line
+    assert open_.what.endswith(" (its scorer judges:polite asks a model, and is not run)")
     assert executed(saves.root) == []
 
 
@@ -342,3 +388,39 @@ async def test_without_a_fleet_the_kept_tests_are_judged_and_models_asked(root: 
     status, _, err = await command("verdict", "-p", str(root), "--live")
     assert status == 2
     assert "live: ask" in err
+
+
+@pytest.mark.slow
+async def test_an_intended_change_is_accepted_by_one_command(root: Path, made: Path) -> None:
+    ask_first(root)
+    for test in ("lamps", "deep"):
+        shutil.copy(made / "tests" / "agents" / f"{test}.yaml", root / "tests" / "agents")
+    clerk, lamps = root / "agents" / "clerk.py", root / "tests" / "agents" / "lamps.yaml"
+    text = clerk.read_text()
+    clerk.write_text(text.replace(CLERK, f"{CLERK} Be brief."))
+    status, out, err = await command("verdict", "lamps", "-p", str(root))
+    assert (status, "--accept" in err) == (2, True), err
+    status, out, err = await command("verdict", "--accept", "lamps", "-p", str(root))
+    assert (status, "asking models: " in err) == (0, True), err
+    assert out.startswith("tests/agents/lamps.yaml: accepted (")
+    assert "3 lamps" in yaml.safe_load(lamps.read_text())["expect"]["answer"]["contains"][0]
+    status, out, _ = await command("verdict", "--json", "-p", str(root))
+    words = {each["name"]: each["word"] for each in json.loads(out)["runs"]}
+    assert (words["lamps"], words["deep"]) == ("same", "other words")
+    status, _, err = await command("test", "lamps", "-p", str(root))
+    assert status == 0, err
+    status, out, err = await command("verdict", "--accept", "lamps", "-p", str(root))
+    assert (status, out) == (0, "nothing to accept: every test goes as it was recorded\n"), err
+    expect(root, {"answer": {"contains": "3 lamps"}})  # as an author loosens it
+    clerk.write_text(text)
+    before = {path: path.read_bytes() for path in (root / "tests").rglob("*") if path.is_file()}
+    status, _, err = await command("verdict", "--accept", "lamps", "-p", str(root))
+    assert status == 1
+    assert "lamps is not accepted: it expects something else: answer.contains: " in err
+    clerk.write_text(text.replace(CLERK, f"{CLERK} Sell."))
+    status, _, err = await command("verdict", "--accept", "-p", str(root))
+    assert status == 1
+    assert "lamps is not accepted: other tool calls: " in err
+    assert "`pallas test lamps --live`" in err
+    assert {path: path.read_bytes() for path in before} == before
+    assert executed(root) == []

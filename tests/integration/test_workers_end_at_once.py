@@ -8,7 +8,7 @@ from support.live import running, write_project
 from support.waiting import until
 
 from pallas import event_loop
-from pallas.executors.worker.worker_connection import WorkerProcess
+from pallas.executors.worker.worker_connection import WorkerChild
 from pallas.model import AgentState
 
 ENDS = {
@@ -48,14 +48,14 @@ def test_a_worker_that_is_gone_before_it_is_spoken_to_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # DR-29
-    start = WorkerProcess.start
+    start = WorkerChild.start
 
-    async def started_and_gone(*given: Any) -> WorkerProcess:
+    async def started_and_gone(*given: Any) -> WorkerChild:
         process = await start(*given)
         assert await process.wait_gone(60)
         return process
 
-    monkeypatch.setattr(WorkerProcess, "start", started_and_gone)
+    monkeypatch.setattr(WorkerChild, "start", started_and_gone)
     quick = {"crashes": 2, "backoff": 0.05}
     gone = {"module": None, "kind": "worker", "command": ["sh", "-c", "exit 7"], "restart": quick}
     root = write_project(tmp_path, {"gone": None}, keys={"gone": gone})

@@ -18,7 +18,7 @@ from pallas.config.kinds import BackendConfig, LlmRouting
 from pallas.invocation import Completer, Completion, LLMResponse
 from pallas.llm.llm_service import LlmService
 from pallas.llm.provider_port import ModelAnswer
-from pallas.llm.question import Question
+from pallas.llm.question import CompletionRequest
 from pallas.model import BackendChosen, Event, Fault, FaultType, Params
 from pallas.surfaces.listener import Listener, bind
 
@@ -67,7 +67,7 @@ class Time:
         await asyncio.sleep(0)
 
 
-type Play = Callable[[Question], ModelAnswer | Fault | asyncio.Event]
+type Play = Callable[[CompletionRequest], ModelAnswer | Fault | asyncio.Event]
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Played:
 
     does: dict[str, list[ModelAnswer | Fault | asyncio.Event]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[CompletionRequest] = field(default_factory=list)
     params: list[Params] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
 
@@ -94,7 +94,7 @@ class _Player:
     all: Played
     id: str
 
-    async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
+    async def ask(self, model: str, question: CompletionRequest, params: Params) -> ModelAnswer:
         self.all.asked.append(self.id)
         self.all.questions.append(question)
         self.all.params.append(params)

@@ -46,6 +46,8 @@ class CountedServer:
     kind: Kind
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    """More keys of its entry under ``mcp.servers``."""
     _process: subprocess.Popen[bytes] | None = None
     _killed: set[int] = field(default_factory=set)
 
@@ -79,8 +81,9 @@ class CountedServer:
     def entry(self) -> dict[str, Any]:
         """Its entry under ``mcp.servers``."""
         if self.is_http:
-            return {"url": f"http://127.0.0.1:{self.settings['port']}/mcp", "auth": {"oauth": False}}
-        return {"command": sys.executable, "args": [PROGRAM, str(self.folder)]}
+            url = f"http://127.0.0.1:{self.settings['port']}/mcp"
+            return {"url": url, "auth": {"oauth": False}, **self.keys}
+        return {"command": sys.executable, "args": [PROGRAM, str(self.folder)], **self.keys}
 
     def be(self, **settings: Any) -> None:
         """Have it be that from its next start on, or the next ``notify``."""

@@ -1,8 +1,8 @@
 """What a test leaves behind is ended or undone: the next one must not find it.
 
 A test that leaves a process, a socket that listens or another working directory fails. Environment variables,
-``sys.path``, signal handlers, loggers and modules of projects get what they had without a failure: a fleet
-sets them for its process, which is the tests' own for many.
+``sys.path``, signal handlers, loggers, fast-agent's log and modules of projects get what they had without a
+failure: a fleet sets them for its process, which is the tests' own for many.
 
 It looks after each test. Where fixtures of a module or a class are set up, it looks when they are finished,
 and the last test that uses them fails. What a fixture of the session starts may stay until the end.
@@ -31,6 +31,12 @@ GRACE_S: Final = 30
 """Seconds for what a test has told to end."""
 START_NOTHING: Final = {"no_server", "forked_children"}
 """Fixtures of modules beside which each test is looked at."""
+GLOBALS: Final = (
+    # While it is set, fast-agent starts no reader of its log: the last one belongs to a loop that is closed.
+    ("fast_agent.core.logging.logger", "LoggingConfig", "_initialized", False),
+    ("fast_agent.core.logging.transport", "AsyncEventBus", "_instance", None),
+)
+"""What fast-agent keeps for its process: module, class, attribute, and its value before there is a fleet."""
 _SIGNALS: Final = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -263,6 +269,8 @@ def state() -> dict[str, Any]:
         found["working directory"] = None
     found["sys.path"] = list(dict.fromkeys(sys.path))  # fast-agent removes what is there twice
     found |= {f"handler of {number.name}": signal.getsignal(number) for number in _SIGNALS}
+    for module, owner, name, unset in GLOBALS:
+        found[f"global {name}"] = getattr(getattr(sys.modules.get(module), owner, None), name, unset)
     return found
 
 
@@ -278,6 +286,9 @@ def undo(key: str, value: Any) -> None:
             os.chdir(value or "/")
         case "handler of":
             signal.signal(signal.Signals[name], value)
+        case "global":
+            module, owner = next((module, owner) for module, owner, known, _ in GLOBALS if known == name)
+            setattr(getattr(sys.modules[module], owner), name, value)
         case _:
             sys.path[:] = value
 

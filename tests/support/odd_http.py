@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -51,13 +53,13 @@ class OddHttp:
         request = Request(scope, receive)
         server = self._servers.get(request.url.path.rstrip("/").removesuffix("/mcp").strip("/"))
         try:
-            response = Response(status_code=404) if server is None else await _packed(server, request)
+            response = Response(status_code=404) if server is None else await _wrapped(server, request)
         except BrokenError:
             response = Response("this server cannot do that", 500, media_type="text/plain")
         await response(scope, receive, send)
 
 
-async def _packed(server: _Server, request: Request) -> Response:
+async def _wrapped(server: _Server, request: Request) -> Response:
     """The answer with what is odd about the connection."""
     spec, path = server.spec, request.url.path
     await request.body()
@@ -73,7 +75,24 @@ async def _packed(server: _Server, request: Request) -> Response:
         response.headers["mcp-session-id"] = spec["renames"]
     if response.status_code == 202 and "accepted" in spec:
         return Response(spec["accepted"], 202, media_type=JSON)
-    return response
+    return packed(response, spec["packed"]) if "packed" in spec else response
+
+
+def packed(response: Response, encoding: str) -> Response:
+    """The response with its body compressed, whether the client takes that or not."""
+    is_stream = isinstance(response, StreamingResponse)
+    body = response.body_iterator if is_stream else iterate_in_threadpool([bytes(response.body)])
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+
+    async def pieces() -> AsyncIterator[bytes]:
+        packer = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
+        async for piece in body:
+            assert isinstance(piece, bytes)
+            yield packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH)
+        yield packer.flush()
+
+    headers["content-encoding"] = encoding
+    return StreamingResponse(pieces(), response.status_code, headers)
 
 
 async def _respond(server: _Server, request: Request) -> Response:

@@ -29,6 +29,12 @@ def _redirects(server: OddServer, rng: Random) -> str:
     return str(server.wire["moved"])
 
 
+@TRANSPORT_FAULTS.kind("packed", on=HTTP)
+def _packed(server: OddServer, rng: Random) -> str:
+    server.wire["packed"] = rng.choice(["gzip", "deflate"])
+    return str(server.wire["packed"])
+
+
 @TRANSPORT_FAULTS.kind("busy-start", on=HTTP, excludes="status")
 def _busy_start(server: OddServer, rng: Random) -> str:
     server.wire["busy"] = {"status": rng.choice([429, 502, 503]), "count": rng.randint(1, 3)}

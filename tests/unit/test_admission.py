@@ -5,13 +5,13 @@ from contextlib import ExitStack
 import pytest
 
 from pallas.model import Fault, FaultType
-from pallas.sessions import Admission
+from pallas.sessions import SessionAdmission
 
 
 def test_one_request_too_many_is_refused_and_may_come_again() -> None:
     # DR-19 X15
     limit = 50
-    admission = Admission(lambda: limit)
+    admission = SessionAdmission(lambda: limit)
     with ExitStack() as taken:
         for _ in range(50):
             taken.enter_context(admission.taken())

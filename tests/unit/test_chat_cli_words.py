@@ -11,7 +11,7 @@ import pytest
 
 from pallas.cli.chat_client.chat_options import images_of, params_of, slips, system_of
 from pallas.cli.chat_client.chat_terminal import ChatTerminal, folded
-from pallas.cli.chat_client.chat_turn import ChatAnswer, figures
+from pallas.cli.chat_client.chat_turn import ChatReply, figures
 from pallas.cli.chat_client.exit_status import USAGE, ChatExit
 from pallas.cli.chat_client.line_input import MAX_BYTES, goes_on, open_history, typed
 from pallas.cli.chat_completion import declared
@@ -220,11 +220,11 @@ def test_the_column_counts_wide_letters_tabs_and_wraps(
 def test_figures_are_those_of_the_fleet_where_it_tells_them() -> None:
     told = {"seconds": 2.0, "steps": 1, "tools": 3, "usage": {"inputTokens": 10, "outputTokens": 40}}
     assert (
-        figures(ChatAnswer(seconds=9.0), told)
+        figures(ChatReply(seconds=9.0), told)
         == "2.0 s · 1 step · 3 tool calls · 10 tokens in, 40 out · 20 tokens/s"
     )
-    assert figures(ChatAnswer(seconds=9.0, tools=1), {}) == "9.0 s · 1 tool call"
-    assert figures(ChatAnswer(seconds=9.0), {"usage": None, "seconds": "x"}) == "9.0 s"
+    assert figures(ChatReply(seconds=9.0, tools=1), {}) == "9.0 s · 1 tool call"
+    assert figures(ChatReply(seconds=9.0), {"usage": None, "seconds": "x"}) == "9.0 s"
 
 
 def test_a_name_that_is_nearly_a_parameter_s_is_told() -> None:

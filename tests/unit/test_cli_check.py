@@ -160,11 +160,34 @@ FORMS = {
     "own_name": "from lib.models import named\nasync def ask(): return await named({})",
     "own_everything": "from lib.more import *\nasync def ask(): return await named({})",
     "own_package": "import lib as x\nasync def ask(): return await x.asked.complete({})",
+    "own_partial": "from lib.models import bound\nasync def ask(): return await bound({})",
+    "partial": "from functools import partial\nfrom pallas.llm import complete\n"
+    "ask = partial(complete, temperature=0.2)\nasync def answer(): return await ask({})",
+    "partial_at_once": "import functools\nfrom pallas import llm\n"
+    "async def ask(): return await functools.partial(llm.complete, top_p=1)({})",
+    "kept_in_self": "from pallas.llm import complete\nclass Asker:\n"
+    "    def __init__(self): self.ask = complete\n    async def answer(self): return await self.ask({})",
+    "kept_in_base": "from pallas.llm import complete\n"
+    "class Base:\n    def __init__(this): this.ask = complete\n"
+    "class Asker(Base):\n    async def answer(self): return await self.ask({})",
+    "kept_in_class": "from pallas.llm import complete\nclass Asker:\n    ask = staticmethod(complete)\n"
+    "    async def answer(self): return await self.ask({})",
+    "kept_in_object": "from types import SimpleNamespace\nfrom pallas.llm import complete\n"
+    "tools = SimpleNamespace()\ntools.ask = complete\nasync def answer(): return await tools.ask({})",
+    "default": "from pallas.llm import complete\nasync def answer(ask=complete): return await ask({})",
+    "default_of_same_name": "from pallas.llm import complete\n"
+    "async def answer(*, complete=complete): return await complete({})",
+    "one_of_two": "from pallas.llm import complete\nask = None or (complete if __debug__ else print)\n"
+    "async def answer(): return await ask({})",
+    "unpacked": "from pallas.llm import complete\nask, one = complete, 1\n"
+    "async def answer(): return await ask({})",
+    "by_attribute": "from pallas import llm\nasync def ask(): return await getattr(llm, 'complete')({})",
 }
 """Ways to call complete(), by the name of the module that does."""
 LIBRARY = {
     "lib/__init__.py": "from .models import asked\n",
-    "lib/models.py": "from pallas import llm as asked\nfrom pallas.llm import *\nnamed = asked.complete\n",
+    "lib/models.py": "from pallas import llm as asked\nfrom pallas.llm import *\nnamed = asked.complete\n"
+    "import functools as f\nbound = f.partial(named, top_p=1)\n",
     "lib/more.py": "from .models import *\n",
 }
 OTHERS = """\
@@ -178,6 +201,18 @@ class Client:
     def complete(self, messages=()): return self.complete(messages)
 each = [llm.complete() for llm in ()]
 later = lambda llm: llm.complete()
+named = functools.partial(llm.complete, "generic.x")
+again = functools.partial(named, temperature=1)
+def ask(): return [named([]), again(), functools.partial(llm.complete, model=MODEL)()]
+def handed_on(): return partial(llm.complete)()
+class Asker:
+    def __init__(self, complete): self.ask, self.named = complete, named
+    def answer(self): return [self.ask(), self.named(), self.complete(), self.missing.complete()]
+def partial(given): return given
+class Other:
+    ask = llm.complete
+    @staticmethod
+    def answer(self): return self.ask()
 """
 """Calls of something else that has the same name."""
 
@@ -674,3 +709,31 @@ def test_a_program_or_script_of_a_server_that_is_missing_is_warned_of_and_one_th
             "fix it there, or above",
         ]
     )
+
+
+def test_a_folder_of_skills_that_is_not_there_is_named_with_its_line(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.agents(AGENTS + "  card: {card: card.md, port: 24202}\n")
+    folder.config("default_model: passthrough\nskills:\n  directories: [.claude/skills, shared]\n")
+    folder.write("skills/sum/SKILL.md", "---\nname: sum\n---\n").write("empty/notes.md", "").write("file", "")
+    folder.write(
+        "agents/jarvis.py",
+        "from pathlib import Path\nfrom fast_agent import FastAgent\n\nfast = FastAgent('x')\n\n\n"
+        "@fast.agent('jarvis', skills=['skills', Path('skils'),\n    'file'])\nasync def jarvis(): ...\n",
+    )
+    folder.write("card.md", "---\nname: card\nskills:\n  - skills/sum\n  - empty\n---\nHello\n")
+    assert check(folder.root) == 0
+    module, card = (
+        "agents/jarvis.py:{}: warning: agents.jarvis.skills: ",
+        "card.md:{}: warning: agents.card.skills: ",
+    )
+    lacks = "an agent starts without these skills; create it, or correct the name"
+    assert capsys.readouterr().err.splitlines() == [
+        f"fastagent.config.yaml:3: warning: skills.directories: there is no folder shared; {lacks}",
+        f"{module.format(7)}there is no folder skils; {lacks}; did you mean skills",
+        f"{module.format(8)}names file, which is a file; {lacks}",
+        f"{card.format(4)}skills/sum is one skill, and no folder of skills; an agent starts without it; "
+        "name the folder above it, skills",
+        f"{card.format(5)}empty has no skill in it; each skill is a folder there with a SKILL.md",
+    ]

@@ -271,6 +271,25 @@ async def test_what_changed_before_a_subscription_began_is_listed_too() -> None:
         assert [tool.name for tool in one.offer.tools] == ["echo", "more"]
 
 
+async def test_a_connection_that_is_closed_while_it_lists_again_tells_no_change() -> None:
+    server, lists_again, may_use = MemoryServer(is_modern=True), asyncio.Event(), asyncio.Event()
+
+    class Slow(Heard):
+        async def listed(self, offer: Offer) -> Offer:
+            if self.offers:
+                lists_again.set()
+                await may_use.wait()
+            return await super().listed(offer)
+
+    server.replies["subscriptions/listen"] = server.acknowledge
+    heard = Slow()
+    async with connected(server, heard) as one:
+        await one.open(LONG)
+        await lists_again.wait()
+        may_use.set()  # at once with the end: the list is there before the connection is left
+    assert (len(heard.offers), heard.changes, heard.losses) == (2, 1, [])
+
+
 async def test_a_server_that_misses_its_pings_is_lost() -> None:
     server, heard = MemoryServer(), Heard()
     never = asyncio.Event()

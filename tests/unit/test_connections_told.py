@@ -5,7 +5,7 @@ from pallas.health.probe import health_of
 from pallas.model import AgentState, Downstream, HealthStatus, ProbeResult, ServerConnection, ServerDetail
 from pallas.model.codec import decode, encode_fields
 from pallas_tui.widgets.agents.agent_paragraphs import about_tool, plain
-from pallas_tui.widgets.agents.tool_list import ToolRow
+from pallas_tui.widgets.agents.tool_rows import ToolRow
 
 WHY = "tool pay: its inputSchema is a text, not an object"
 SHOP = Downstream("shop", "http", "http://shop/mcp", ProbeResult.OK)

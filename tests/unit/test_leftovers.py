@@ -59,6 +59,22 @@ def test_no_logger():
     assert logging.getLogger("pallas.tests").level == logging.NOTSET
 
 
+def test_global():
+    from fast_agent.core.logging.logger import LoggingConfig
+    from fast_agent.core.logging.transport import AsyncEventBus
+
+    LoggingConfig._initialized = True
+    AsyncEventBus.get()
+
+
+def test_no_global():
+    from fast_agent.core.logging.logger import LoggingConfig
+    from fast_agent.core.logging.transport import AsyncEventBus
+
+    assert not LoggingConfig._initialized
+    assert AsyncEventBus._instance is None
+
+
 def test_signal():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pallas.model import RecordedRun, Recording, Step, StepDetail
-from pallas.recordings.nested_runs import NestedCall, runs_of_call
+from pallas.recordings.nested_runs import RecordedCall, runs_of_call
 from pallas.recordings.recorded_steps import RecordedSteps
 
 
@@ -17,7 +17,7 @@ def run(name: str, *steps: Step, agent: str = "dealer", parent: str = "", at: in
 
 
 def found(recording: Recording, step: Step, *before: Step, agent: str = "dealer") -> list[str]:
-    call = NestedCall(agent, "now", step, before)
+    call = RecordedCall(agent, "now", step, before)
     return [each.id for each in runs_of_call(recording, recording.first, call)]
 
 
@@ -62,12 +62,12 @@ def test_runs_are_bound_below_runs_that_are_bound() -> None:
     deep = [run(f"deep-{each.id}", parent=each.id, at=1) for each in nested]
     asking = [run(each.id, call(1, "c"), parent="root", at=each.parent_step) for each in nested]
     steps = RecordedSteps(Recording("p", (root, *asking, *deep)))
-    steps.bind_nested("early", NestedCall("dealer", "now", call(2, "a")))
+    steps.bind_nested("early", RecordedCall("dealer", "now", call(2, "a")))
     assert steps.bound("early") == ""  # its caller is not bound
     steps.bind("now", "root")
-    steps.bind_nested("first", NestedCall("dealer", "now", call(2, "b")))
-    steps.bind_nested("second", NestedCall("dealer", "now", call(3, "a"), [call(2, "b")]))
-    steps.bind_nested("below", NestedCall("dealer", "first", call(1, "c")))
+    steps.bind_nested("first", RecordedCall("dealer", "now", call(2, "b")))
+    steps.bind_nested("second", RecordedCall("dealer", "now", call(3, "a"), [call(2, "b")]))
+    steps.bind_nested("below", RecordedCall("dealer", "first", call(1, "c")))
     assert [steps.bound(each) for each in ("first", "second", "below")] == ["of-3", "of-2", "deep-of-3"]
 
 
@@ -76,14 +76,14 @@ def test_a_call_that_led_to_several_runs_gives_each_of_them_once() -> None:
     steps = RecordedSteps(Recording("p", (root, *(run(name, parent="root", at=2) for name in "xy"))))
     steps.bind("now", "root")
     for name in ("one", "two", "three"):
-        steps.bind_nested(name, NestedCall("dealer", "now", call(2, "a")))
+        steps.bind_nested(name, RecordedCall("dealer", "now", call(2, "a")))
     assert [steps.bound(each) for each in ("one", "two", "three")] == ["x", "y", ""]
 
 
 def test_an_agent_elsewhere_answers_as_in_the_run_that_the_call_led_to() -> None:
     steps = RecordedSteps(dealt(call(2, "a"), call(3, "b")))
     steps.bind("now", "root")
-    steps.bind_nested("first", NestedCall("dealer", "now", call(2, "a")))
+    steps.bind_nested("first", RecordedCall("dealer", "now", call(2, "a")))
     for name, expected in (("second", "of-3"), ("first", "of-2")):
         answer = steps.run_of(name, "dealer", "a card")
         assert isinstance(answer, RecordedRun)

@@ -9,7 +9,7 @@ from support.waiting import until
 
 from pallas.executors import Emit, ExecutorTurn
 from pallas.executors.fastagent.peer_tools import PeerTool
-from pallas.executors.ipc.child_messages import DropQuestion, MessageDecoder, QuestionAnswer, encode_message
+from pallas.executors.ipc.child_messages import DropQuestion, FormAnswer, MessageDecoder, encode_message
 from pallas.executors.ipc.child_questions import ChildQuestions, QuestionsToFleet
 from pallas.executors.process.agent_messages import PeerList, PeerQuestion
 from pallas.executors.process.peer_questions import MAX_OPEN, PeerAnswers, PeerAsker, PeersThroughFleet
@@ -20,7 +20,7 @@ TURN = ExecutorTurn("run1", "desk", "x")
 OWN = TraceContext("0" * 31 + "1", "1" * 16)
 
 
-decoded = MessageDecoder(QuestionAnswer, DropQuestion, PeerList, PeerQuestion)
+decoded = MessageDecoder(FormAnswer, DropQuestion, PeerList, PeerQuestion)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Pair:
         self.heard: list[Event] = []
         self.asker: PeerAsker | None = PeerAsker(TURN, OWN, self.heard.append)
 
-    def down(self, said: QuestionAnswer) -> None:
+    def down(self, said: FormAnswer) -> None:
         self.to_fleet.resolve(decoded(encode_message(said)))
 
     def up(self, said: PeerQuestion | DropQuestion) -> None:

@@ -21,9 +21,9 @@ from pallas.executors.ipc.child_messages import (
     CloseChild,
     DropQuestion,
     FleetHello,
+    FormAnswer,
     ForwardedRecord,
     MessageDecoder,
-    QuestionAnswer,
     encode_message,
 )
 from pallas.executors.ipc.people_questions import PeopleQuestion
@@ -122,8 +122,8 @@ SAID: tuple[Any, ...] = (
     DropQuestion(7),
     UnreachedServers(("echo",)),
     ServerOffered("echo", '{"server": "echo"}'),
-    QuestionAnswer(7, "3"),
-    QuestionAnswer(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
+    FormAnswer(7, "3"),
+    FormAnswer(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
 )  # fmt: skip
 
 

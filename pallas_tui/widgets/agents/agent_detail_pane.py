@@ -31,7 +31,8 @@ from .agent_paragraphs import about_tool, overview, plain, pretty
 from .lock_lines import not_acceptable
 from .lock_screen import LockScreen
 from .resource_readings import ResourceReadings, about_resource
-from .tool_list import ToolList, ToolRow, tool_rows
+from .tool_list import ToolList
+from .tool_rows import ToolRow, tool_rows
 
 if TYPE_CHECKING:
     from .agents_pane import AgentsPane

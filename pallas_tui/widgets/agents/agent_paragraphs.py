@@ -11,7 +11,8 @@ from ...text import Glyphs, clock, count, duration, fit
 from ..text_lines import MAX_SHOWN, Paragraphs
 from ..tones import DIM, STRONG
 from .lock_lines import CHANGE_MARKS, FOUND, HELD, change_of, is_compared, lock_words, not_acceptable
-from .tool_list import MARKS, ToolRow, changes_text
+from .tool_list import changes_text
+from .tool_rows import MARKS, ToolRow
 
 _LABEL: Final = 30
 _BAR: Final = 20
@@ -102,7 +103,7 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     before = f", v{agent.previous} before" if agent.previous else ""
     facts.append(("version", version_of(agent, rolled_back) + before))
     facts.append(("state", f"{agent.state.value} since {clock(agent.since)}"))
-    facts.append(("is", stages_of(agent)))
+    facts.append(("stage", stages_of(agent)))
     sessions = f", {count(agent.sessions, 'session')} open" if agent.sessions else ""
     facts.append(("found as", f"{agent.availability}{sessions}"))
     if agent.shadows:
@@ -110,6 +111,7 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     facts.append(("runs in", _home(agent)))
     if agent.depends_on:
         facts.append(("needs", ", ".join(agent.depends_on)))
+    facts += [("warning", each) for each in agent.warnings]
     return [(f"{label:<12}{text}", "") for label, text in facts]
 
 

@@ -69,6 +69,8 @@ def details(item: Item | DownstreamLink, width: int, height: int, known: Now, gl
         style = STYLES[Tone.ERROR if tone in FAILED_TONES else tone]
         lines += [((line, style),) for line in wrapped(reason, width)]
         lines.append((("enter" if tone in FAILED_TONES else "i", KEY), (" all details", DIM)))
+    for warning in item.warnings if isinstance(item, AgentSnapshot) else ():
+        lines += [(), *(((line, STYLES[Tone.DEGRADED]),) for line in wrapped(warning, width))]
     if isinstance(item, AgentSnapshot) and item.state is AgentState.STOPPED and not asked:
         lines.append((("s", KEY), (" starts it", DIM)))
     lines.append(())
@@ -137,7 +139,7 @@ def _supervised(agent: AgentSnapshot, known: Now, width: int) -> list[Line]:
     if agent.version > 1 or agent.previous or known.rolled_back:
         lines += fact("version", version_of(agent, known.rolled_back) + before, width)
     if not agent.ready:  # of one that is, state and health say the rest
-        lines += fact("is", stages_of(agent), width)
+        lines += fact("stage", stages_of(agent), width)
     if agent.isolation == "process":
         lines += fact("process", f"its own, {agent.pid}" if agent.pid is not None else "its own", width)
     return lines

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from textual.widget import Widget
 from textual.worker import Worker
@@ -13,9 +13,7 @@ from pallas.safe_text import one_line
 
 from ...text import Glyphs, clock, count
 from ..tones import DIM, STRONG
-
-if TYPE_CHECKING:
-    from .tool_list import ToolRow
+from .tool_rows import ToolRow
 
 _DEADLINE_S: Final = 60.0
 _MAX_READINGS: Final = 50
@@ -60,16 +58,16 @@ class ResourceReadings:
         self._seen: dict[Key, SeenResource] = {}
         self._workers: dict[Key, Worker[None]] = {}
 
-    def of(self, row: "ToolRow") -> SeenResource:
+    def of(self, row: ToolRow) -> SeenResource:
         """What is known of the resource of a row."""
         return self._seen.get(_key(row), NOT_READ)
 
-    def read(self, fleet: FleetPort, row: "ToolRow") -> None:
+    def read(self, fleet: FleetPort, row: ToolRow) -> None:
         """Read it once; one that is followed is read with each update anyway."""
         if not self.of(row).is_followed and not self.of(row).is_busy:
             self._work(row, self._read(fleet, _key(row)), "read")
 
-    def toggle(self, fleet: FleetPort, row: "ToolRow") -> None:
+    def toggle(self, fleet: FleetPort, row: ToolRow) -> None:
         """Subscribe to it, or unsubscribe from it."""
         key = _key(row)
         if self.of(row).is_followed:
@@ -79,7 +77,7 @@ class ResourceReadings:
             self._put(key, is_followed=True, problem="")
             self._work(row, self._follow(fleet, key), "follow")
 
-    def _work(self, row: "ToolRow", work: object, verb: str) -> None:
+    def _work(self, row: ToolRow, work: object, verb: str) -> None:
         key = _key(row)
         if (before := self._workers.pop(key, None)) is not None:
             before.cancel()
@@ -121,7 +119,7 @@ class ResourceReadings:
             self._changed()
 
 
-def about_resource(row: "ToolRow", seen: SeenResource, glyphs: Glyphs) -> list[tuple[str, str]]:
+def about_resource(row: ToolRow, seen: SeenResource, glyphs: Glyphs) -> list[tuple[str, str]]:
     """A resource with its contents, as far as they were read."""
     resource = row.resource
     assert resource is not None
@@ -146,7 +144,7 @@ def about_resource(row: "ToolRow", seen: SeenResource, glyphs: Glyphs) -> list[t
     return parts
 
 
-def _key(row: "ToolRow") -> Key:
+def _key(row: ToolRow) -> Key:
     assert row.resource is not None
     return row.server.server, row.resource.uri
 

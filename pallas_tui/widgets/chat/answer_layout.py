@@ -32,7 +32,7 @@ Inline = tuple[str, list[Span]]
 """Text without line breaks, and the styles in it."""
 
 
-class Spot(NamedTuple):
+class AnswerSpot(NamedTuple):
     """The characters from ``start`` to ``end`` of a row are those from ``at`` on of its line."""
 
     start: int
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
     text: str
     spans: tuple[Span, ...]
-    spots: tuple[Spot, ...]
+    spots: tuple[AnswerSpot, ...]
     lead: int
     line: int
 
@@ -222,7 +222,9 @@ class _Layout:
                 self.code(sanitize(head.content).removesuffix("\n").split("\n"), language)
             case "hr":
                 stroke = self._strokes[0] * self._room()
-                self._row(stroke, [Span(0, len(stroke), ".answer--rule")], [Spot(0, 1, 0)], copied="---")
+                self._row(
+                    stroke, [Span(0, len(stroke), ".answer--rule")], [AnswerSpot(0, 1, 0)], copied="---"
+                )
             case "blockquote_open":
                 bar = f"{self._glyphs.focus} "
                 self._inside(_Lead(bar, bar, "> ", "> ", ".answer--bar", ".answer--quote"), block[1:-1])
@@ -260,7 +262,7 @@ class _Layout:
             drawn = (
                 [Span(0, end - start, base), *_cut(spans, start, end)] if base else _cut(spans, start, end)
             )
-            spots = _spots_of(places, start, end) if places else [Spot(0, end - start, start)]
+            spots = _spots_of(places, start, end) if places else [AnswerSpot(0, end - start, start)]
             self._row(shown[start:end], drawn, spots, copied=None if index else text, is_code=is_code)
 
     def _room(self) -> int:
@@ -270,7 +272,7 @@ class _Layout:
         self,
         text: str,
         spans: Iterable[Span],
-        spots: Sequence[Spot],
+        spots: Sequence[AnswerSpot],
         *,
         copied: str | None = None,
         is_code: bool = False,
@@ -301,7 +303,7 @@ class _Layout:
         backgrounds = (Span(start, len(whole), style) for start, style in fills)
         shifted = (Span(a + shift, b + shift, style) for a, b, style in spans if a < b)
         before = len(self._copied)
-        moved = tuple(Spot(a + shift, b + shift, at + before) for a, b, at in spots)
+        moved = tuple(AnswerSpot(a + shift, b + shift, at + before) for a, b, at in spots)
         line = len(self.laid.lines) - 1
         self.laid.rows.append(Row(whole, (*backgrounds, *drawn, *shifted), moved, shift, line))
 
@@ -340,7 +342,7 @@ class _Layout:
         strokes = self._strokes
         left, middle, right = strokes[kind], strokes[kind + 1], strokes[kind + 2]
         text = left + middle.join(self._strokes[0] * (width + 2) for width in widths) + right
-        self._row(text, [Span(0, len(text), ".answer--line")], [Spot(0, 1, 0)], copied=copied)
+        self._row(text, [Span(0, len(text), ".answer--line")], [AnswerSpot(0, 1, 0)], copied=copied)
 
     def _table_row(
         self,
@@ -352,14 +354,14 @@ class _Layout:
     ) -> None:
         wall = self._strokes[1]
         for number, parts in enumerate(zip_longest(*broken, fillvalue=(0, 0))):
-            text, spans, spots = wall, [Span(0, 1, ".answer--line")], list[Spot]()
+            text, spans, spots = wall, [Span(0, 1, ".answer--line")], list[AnswerSpot]()
             at = 2
             for (cell, styles), (start, end), width, side in zip(row, parts, widths, alignments, strict=True):
                 free = width - cell_len(cell[start:end])
                 left = {"left": 0, "center": free // 2, "right": free}[side]
                 begin = len(text) + 1 + left
                 length = end - start
-                spots.append(Spot(begin, begin + length, at + start))
+                spots.append(AnswerSpot(begin, begin + length, at + start))
                 if copied is None:
                     spans.append(Span(begin, begin + length, ".answer--th"))
                 spans += _cut(styles, start, end, begin)
@@ -402,9 +404,9 @@ def _expanded(text: str) -> tuple[str, list[int]]:
     return shown, places
 
 
-def _spots_of(places: Sequence[int], start: int, end: int) -> list[Spot]:
+def _spots_of(places: Sequence[int], start: int, end: int) -> list[AnswerSpot]:
     """Return the spots of a part of a line with tabs, of which only the first blank has a place."""
-    spots: list[Spot] = []
+    spots: list[AnswerSpot] = []
     for index in range(start, end):
         if index and places[index] == places[index - 1]:
             continue
@@ -413,5 +415,5 @@ def _spots_of(places: Sequence[int], start: int, end: int) -> list[Spot]:
         if last is not None and last.end == here and last.at + last.end - last.start == places[index]:
             spots[-1] = last._replace(end=here + 1)
         else:
-            spots.append(Spot(here, here + 1, places[index]))
-    return spots or [Spot(0, 0, places[start] if start < len(places) else 0)]
+            spots.append(AnswerSpot(here, here + 1, places[index]))
+    return spots or [AnswerSpot(0, 0, places[start] if start < len(places) else 0)]

@@ -31,7 +31,7 @@ from .picture_tray import Tray
 from .prompt_area import PromptArea
 from .question_card import QuestionCard
 from .queued_messages import QueuedMessages
-from .thread_reader import Reading
+from .thread_reader import ThreadReader
 from .transcript import Transcript
 
 PAINT_EVERY: Final = 0.25
@@ -67,7 +67,7 @@ class Painter:
             await asyncio.sleep(PAINT_EVERY)
 
 
-class ConversationView(Reading):
+class ConversationView(ThreadReader):
     """A conversation with one agent. The model is the truth; ``_paint`` updates the screen from it.
 
     As a ``column`` it shares one prompt with the other columns, and hides its own.

@@ -21,7 +21,7 @@ _MOST: Final = 6
 """Reads in a row, without the user, to fill the screen."""
 
 
-class Reading(Vertical):
+class ThreadReader(Vertical):
     """The base of a conversation on the screen."""
 
     conversation: ChatConversation

@@ -21,9 +21,10 @@ from pallas.model import (
     ThreadRecord,
     ToolEvent,
 )
+from pallas.model.ledger_records import MAX_TITLE
 from pallas.safe_text import one_line
 
-from ...chat.conversation import MAX_TITLE, ChatConversation, ChatRun
+from ...chat.conversation import ChatConversation, ChatRun
 from ...chat.stored_thread import StoredThread
 from ...chat.tab_store import SavedTab, SavedTabs
 from ...instances.attached_snapshots import is_attached_name

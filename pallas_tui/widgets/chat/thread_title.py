@@ -3,9 +3,10 @@
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType, FleetPort, ThreadRecord
+from pallas.model.ledger_records import MAX_TITLE
 from pallas.safe_text import one_line
 
-from ...chat.conversation import MAX_TITLE, ChatConversation
+from ...chat.conversation import ChatConversation
 from ...instances.attached_snapshots import is_attached_name
 from ...records.thread_book import ThreadBook
 

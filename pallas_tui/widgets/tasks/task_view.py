@@ -28,7 +28,7 @@ def facts_of(record: TaskRecord, now: float, glyphs: Glyphs) -> Iterator[tuple[s
     took = record.updated_at - record.created_at
     under_way = record.status in UNDER_WAY
     spent = duration(now - record.created_at, running=True) if under_way else duration(took)
-    yield "is", f"{WORDS[record.status][0]}, {'for' if under_way else 'after'} {spent}"
+    yield "state", f"{WORDS[record.status][0]}, {'for' if under_way else 'after'} {spent}"
     yield "agent", record.agent
     yield "for", record.owner
     yield "asked", f"with {record.kind}"

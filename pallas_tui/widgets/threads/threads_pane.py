@@ -13,6 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from pallas.model import Fault, ThreadRecord
+from pallas.model.ledger_records import MAX_TITLE
 from pallas.safe_text import one_line
 
 from ...actions import bindings
@@ -28,8 +29,6 @@ from ..pages import RecordsPane
 from ..status_line import QuestionLine
 from .thread_list import EMPTY, ThreadList
 from .thread_view import SEEN_ROWS, SeenThread, details, details_text
-
-MAX_TITLE = 200
 
 SEARCH_AFTER: Final = 0.3
 """Seconds after the last key until what was said is searched."""

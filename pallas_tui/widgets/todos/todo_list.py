@@ -69,11 +69,11 @@ def facts_of(todo: BoardTodo, now: float) -> Iterator[tuple[str, str]]:
     word = WORDS[todo.status][0]
     if todo.status == "closed":
         came = "what it waited for had arrived" if todo.was_raised else "nothing had arrived"
-        yield "is", f"closed by the end of its run, {came}" if todo.gone else f"closed, {came}"
+        yield "state", f"closed by the end of its run, {came}" if todo.gone else f"closed, {came}"
         yield "took", duration(max(0.0, todo.changed - todo.since))
     else:
         began = todo.changed if todo.status == "raised" else todo.since
-        yield "is", f"{word}, for {duration(max(0.0, now - began), running=True)}"
+        yield "state", f"{word}, for {duration(max(0.0, now - began), running=True)}"
     yield "who", todo.actor
     yield "for", awaited(todo)
     yield "since", moment(todo.since, now)

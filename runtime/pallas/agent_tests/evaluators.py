@@ -35,6 +35,15 @@ def is_evaluator(value: Any) -> bool:
     return isinstance(value, Evaluator)
 
 
+def asks_model(value: Any) -> bool:
+    """Whether a scorer is the evaluator that asks a model."""
+    if not is_evaluator(value):
+        return False
+    from pydantic_evals.evaluators import LLMJudge
+
+    return isinstance(value, LLMJudge)
+
+
 async def evaluate(
     evaluator: "Evaluator[Any, Any, Any]", test: AgentTest, recording: Recording
 ) -> Iterator[tuple[str, Any, str]]:

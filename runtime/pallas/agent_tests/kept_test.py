@@ -86,7 +86,7 @@ def keep(recording: Recording, root: Path, name: str, *, replaces: bool = False)
         "ask": recording.first.question,
         **({"images": pictures} if pictures else {}),
         "recording": f"{Path(name).name}{SUFFIX}",
-        "expect": _expected(recording),
+        "expect": expected_of(recording),
     }
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     path.write_text(_HEAD.format(name=name) + text, "utf-8")
@@ -101,7 +101,7 @@ def _pictures(recording: Recording, name: str) -> list[str]:
     return [f"{Path(name).name}{SUFFIX}/{PICTURES}/{file}" for file in files]
 
 
-def _expected(recording: Recording) -> dict[str, Any]:
+def expected_of(recording: Recording) -> dict[str, Any]:
     first = recording.first
     if first.status != "ok":
         fault = one_line(first.fault, 200).removesuffix("…")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
@@ -175,3 +176,10 @@ def _document(result: AgentTestResult) -> dict[str, Any]:
 
 def _texts(facts: Mapping[str, int | float]) -> dict[str, str]:
     return {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in facts.items()}
+
+
+def append_summary(path: Path, text: str) -> None:
+    """Append to the summary of a job. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as summary:
+        summary.write(text)

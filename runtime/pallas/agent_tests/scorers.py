@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from pallas.model import Recording
 from pallas.safe_text import one_line
 
 from .agent_test import AgentTest
-from .evaluators import evaluate, is_evaluator
+from .evaluators import asks_model, evaluate, is_evaluator
 from .expectations import Unmet
 
 PASS_FROM: Final = 0.5
@@ -28,19 +29,30 @@ DEADLINE_S: Final = 60.0
 class Scorers:
     """The scorers of one project, loaded when a test first names them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, deadline_s: float = DEADLINE_S) -> None:
         self._root = root
+        self._deadline_s = deadline_s
         self._modules: dict[str, Any] = {}
+
+    async def asking(self, test: AgentTest) -> tuple[str, ...]:
+        """The scorers of a test that ask a model of their own, which costs something."""
+        found = list[str]()
+        for name in test.scorers:
+            with suppress(Exception, SystemExit):  # as ``failures`` says of it
+                async with asyncio.timeout(self._deadline_s):
+                    if asks_model(await asyncio.to_thread(self._named, name)):
+                        found.append(name)
+        return tuple(found)
 
     async def failures(self, test: AgentTest, recording: Recording) -> list[Unmet]:
         """What the scorers of a test have against a run. A scorer that raises is a failure, too."""
         found: list[Unmet] = []
         for name in test.scorers:
             try:
-                async with asyncio.timeout(DEADLINE_S):
+                async with asyncio.timeout(self._deadline_s):
                     found += await self._judged(name, test, recording)
             except TimeoutError:
-                found.append(Unmet(name, f"it did not return within {DEADLINE_S:g} s"))
+                found.append(Unmet(name, f"it did not return within {self._deadline_s:g} s"))
             except (Exception, SystemExit) as error:
                 found.append(Unmet(name, f"it raised {type(error).__name__}: {one_line(str(error), 200)}"))
         return found

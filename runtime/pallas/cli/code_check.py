@@ -16,6 +16,7 @@ from pallas.config.agent_code import (
     hidden_fast,
     old_package,
     server_mistakes,
+    skill_warnings,
 )
 from pallas.config.cards import read_cards
 from pallas.config.code import module_of, payload_module
@@ -42,7 +43,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
             for path in find_imports(project.root, module).files:
                 if path not in trees:
                     trees[path] = parsed(project.root, path, f"agents.{agent.name}", notes)
-        _note_servers(project, agent, notes)
+        _note_named(project, agent, notes)
         _note_choice(project, agent, notes)
         _note_fast(project, agent, notes)
         _note_includes(project, agent, trees, notes)
@@ -52,8 +53,8 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
     return notes.sorted([])
 
 
-def _note_servers(project: Project, agent: AgentConfig, notes: Notes) -> None:
-    for mistake in server_mistakes(project, agent):
+def _note_named(project: Project, agent: AgentConfig, notes: Notes) -> None:
+    for mistake in (*server_mistakes(project, agent), *skill_warnings(project, agent)):
         note = notes.error if mistake.level == "error" else notes.warn
         note(mistake.where, mistake.key, mistake.problem, mistake.hint)
 

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Final
 
 from pallas.config import ConfigError, Project
+from pallas.deadlines import cancel_and_wait
 from pallas.event_loop import run
 from pallas.fleet import gc_policy
 from pallas.fleet.child_processes import end_children, ending_children
@@ -197,8 +198,7 @@ class ServedFleet:
                 # a quarter of a second now and then, and cost a fifth of each message.
                 gc_policy.settle()
                 await stopped
-            starting.cancel()
-            await asyncio.wait({starting}, timeout=1.0)
+            await cancel_and_wait(starting, seconds=1.0)
             self._signals.note(DRAINING)
             drained = await fleet.drain(max(0.0, self._end_by - monotonic()))
         except Fault as fault:

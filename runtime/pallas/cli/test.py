@@ -229,7 +229,7 @@ def _record(results: Sequence["AgentTestResult"], folder: Path) -> bool:
 
 
 def _report(results: Sequence["AgentTestResult"], seconds: float, options: AgentTestOptions) -> int:
-    from pallas.agent_tests.reports import as_json, as_junit, as_markdown, summary, table_of
+    from pallas.agent_tests.reports import append_summary, as_json, as_junit, as_markdown, summary, table_of
 
     if options.output == "json":
         print(as_json(results, seconds))
@@ -273,13 +273,6 @@ def _run_against(
         patterns, against, given.exact, given.live, options, given.record, given.output, given.summary
     )
     return compare_versions(chosen, root)
-
-
-def append_summary(path: Path, text: str) -> None:
-    """Append to the summary of a job. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as summary:
-        summary.write(text)
 
 
 def test(

@@ -21,10 +21,11 @@ from .resources.fleet_requests import (
 from .resources.text_tables import table, width_of
 
 if TYPE_CHECKING:
+    from pallas.agent_tests.agent_test import AgentTest
     from pallas.client import RestClient
     from pallas.config import Project
     from pallas.fleet.reload.verdict_judge import JudgeRequest
-    from pallas.model import LiveState, RunVerdict, VerdictReached
+    from pallas.model import LiveState, Recording, RunVerdict, VerdictReached
 
 _PAUSE_S: Final = 0.2
 """Between two looks whether models have answered."""
@@ -45,7 +46,10 @@ def show_verdict(as_json: bool, live: bool, reach: FleetLocation) -> int:
     if _has_fleet(reach) and (status := run_with_fleet(reach, work)) != OK:
         return USAGE if live else status
     if not found:
-        judged = _judged(reach, live)
+        tests = _recorded_tests(reach, live)
+        if isinstance(tests, int):
+            return tests
+        judged = _of_tests(*tests, live, {})
         if isinstance(judged, int):
             return judged
         found.append(judged)
@@ -95,28 +99,73 @@ def _has_fleet(reach: FleetLocation) -> bool:
         return False  # what is wrong is said when the project is judged
 
 
-def _judged(reach: FleetLocation, live: bool) -> "VerdictReached | int":
-    """Judge all tests with a recording in this process; or the exit status for a mistake."""
+def accept_runs(names: tuple[str, ...], reach: FleetLocation) -> int:
+    """Ask models what becomes of tests that differ, and make those runs their recordings.
+
+    Without names, of all tests. Returns the exit status: 0 if every test goes as it is recorded now, 1 if one
+    does not, 2 for a mistake.
+    """
+    from pallas.agent_tests.accepted_test import NotAccepted, accept
+    from pallas.recordings.recording_folder import BadRecording
+
+    tests = _recorded_tests(reach, True, names)
+    if isinstance(tests, int):
+        return tests
+    recordings: dict[str, tuple[Recording, ...]] = {}
+    verdict = _of_tests(*tests, True, recordings)
+    if isinstance(verdict, int):
+        return verdict
+    project, by_name, status = tests[0], {test.name: test for test in tests[1]}, OK
+    for run in (each for each in verdict.runs if each.word != "same"):
+        try:
+            if run.name not in recordings:
+                raise NotAccepted(
+                    f"{run.line}; if that is meant, run `pallas test {run.name} --live`, and keep that run"
+                )
+            path = accept(by_name[run.name], recordings[run.name], project.root)
+            print(f"{path.relative_to(project.root)}: accepted ({run.line})")
+        except (NotAccepted, BadRecording, OSError) as error:
+            complain(f"pallas verdict: {run.name} is not accepted: {error}")
+            status = REFUSED
+    if verdict.is_same:
+        print("nothing to accept: every test goes as it was recorded")
+    return status
+
+
+def _recorded_tests(
+    reach: FleetLocation, live: bool, names: tuple[str, ...] = ()
+) -> "tuple[Project, list[AgentTest]] | int":
+    """The tests with a recording, all or those of these names; or the exit status for a mistake."""
     from pallas.agent_tests.agent_test_file import FOLDER, find_tests
     from pallas.config import ConfigError
 
     try:
         project = project_at(reach.folder)
-        names = [test.name for test in find_tests(project) if any(turn.recording for turn in test.turns)]
+        tests = [
+            test
+            for test in find_tests(project, names, exact=bool(names))
+            if any(turn.recording for turn in test.turns)
+        ]
     except (Wrong, ConfigError) as error:
         complain(str(error))
         return USAGE
-    if not names:
+    if unknown := sorted(set(names) - {test.name for test in tests}):
+        complain(f"pallas verdict: there is no test {unknown[0]} with a recording in {FOLDER}")
+        return USAGE
+    if not tests:
         complain(f"pallas verdict: no test in {FOLDER} has a recording; `pallas keep RUN` makes one of a run")
         return USAGE
     if live and project.verdict.live == "never":
         where = project.agents_file.name
         complain(f"pallas verdict: models are not asked: write `live: ask` under verdict: in {where}")
         return USAGE
-    return _of_tests(project, tuple(names), live)
+    return project, tests
 
 
-def _of_tests(project: "Project", names: tuple[str, ...], live: bool) -> "VerdictReached | int":
+def _of_tests(
+    project: "Project", tests: "list[AgentTest]", live: bool, ended: "dict[str, tuple[Recording, ...]]"
+) -> "VerdictReached | int":
+    """Judge tests in this process. ``ended`` gets the runs for which models were asked."""
     from time import perf_counter
 
     from pallas.event_loop import run
@@ -127,6 +176,7 @@ def _of_tests(project: "Project", names: tuple[str, ...], live: bool) -> "Verdic
 
     found: dict[str, RunVerdict] = {}
     everyone, began = frozenset(project.agents), perf_counter()
+    names = tuple(test.name for test in tests)
     request = JudgeRequest(root=project.root, affected=everyone, tests=names)
 
     def reached(state: "LiveState") -> "VerdictReached":
@@ -150,7 +200,7 @@ def _of_tests(project: "Project", names: tuple[str, ...], live: bool) -> "Verdic
             return reached("can ask")
         complain(live_text(reached("asking")).removeprefix("; "))
         with quietly(project), ending_children():
-            run(_ask_for_tests(project, request, found))
+            ended |= run(_ask_for_tests(project, request, found))
     except Fault as fault:
         complain(f"pallas verdict: {fault_text(fault)}")
         return USAGE
@@ -164,8 +214,13 @@ async def _judge_tests(project: "Project", request: "JudgeRequest", found: "dict
         found[each.name] = each
 
 
-async def _ask_for_tests(project: "Project", request: "JudgeRequest", found: "dict[str, RunVerdict]") -> None:
-    """Ask models what becomes of the tests whose requests differ, within the time that the project gives."""
+async def _ask_for_tests(
+    project: "Project", request: "JudgeRequest", found: "dict[str, RunVerdict]"
+) -> "dict[str, tuple[Recording, ...]]":
+    """Ask models what becomes of the tests whose requests differ, within the time that the project gives.
+
+    Returns the recordings of those that came to their end.
+    """
     import asyncio
     from contextlib import aclosing, suppress
     from dataclasses import replace
@@ -177,13 +232,12 @@ async def _ask_for_tests(project: "Project", request: "JudgeRequest", found: "di
     asking = replace(request, tests=tuple(wanted), live=live_request(project.verdict, wanted.values()))
     late = f"models did not answer within {project.verdict.timeout:g} s"
     found |= {name: after_asking(each, undecided(each, late)) for name, each in wanted.items()}
+    judge = LiveJudge(project, asking)
     with suppress(TimeoutError):
-        async with (
-            asyncio.timeout(project.verdict.timeout),
-            aclosing(LiveJudge(project, asking).verdicts()) as verdicts,
-        ):
+        async with asyncio.timeout(project.verdict.timeout), aclosing(judge.verdicts()) as verdicts:
             async for each in verdicts:
                 found[each.name] = after_asking(wanted[each.name], each)
+    return judge.recordings
 
 
 def _print(verdict: "VerdictReached", as_json: bool) -> None:
@@ -201,6 +255,16 @@ def _print(verdict: "VerdictReached", as_json: bool) -> None:
 
 def verdict(
     context: typer.Context,
+    tests: Annotated[
+        list[str] | None, typer.Argument(help="With --accept: these tests only.", metavar="[TEST]...")
+    ] = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept",
+            help="Ask models as with --live, and make the runs of tests that differ their recordings.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
     live: Annotated[
         bool,
@@ -215,5 +279,13 @@ def verdict(
     No model is asked but with --live, from the first request that differs on; what that costs is said first.
     Shows the last verdict of the running fleet; without one the kept tests are judged now.
     Ends with 1 if a run would go differently.
+
+    With --accept the tests are judged now, and those that come to their end with other words or calls are
+    recorded again; a test that expects something else keeps its recording.
     """
+    if tests and not accept:
+        complain("pallas verdict: name tests with --accept only")
+        raise typer.Exit(USAGE)
+    if accept:
+        raise typer.Exit(accept_runs(tuple(tests or ()), reach_of(context, folder, url, token)))
     raise typer.Exit(show_verdict(as_json, live, reach_of(context, folder, url, token)))

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pallas.agent_tests.agent_test import AgentTest, AgentTestResult, Trial
 from pallas.agent_tests.agent_test_file import FOLDER, find_tests
 from pallas.agent_tests.expectations import cost_of, failures, tokens_of
-from pallas.agent_tests.reports import as_json, markdown_table, recordings_of
+from pallas.agent_tests.reports import append_summary, as_json, markdown_table, recordings_of
 from pallas.agent_tests.scorers import Scorers
 from pallas.config import ConfigError
 from pallas.config.files import is_there
@@ -35,7 +35,6 @@ from .quiet_output import quietly
 from .record import count_of
 from .resources.fleet_requests import OK, REFUSED, USAGE, Wrong, complain, project_at
 from .resources.text_tables import table, width_of
-from .test import append_summary
 
 _GIT_S: Final = 60.0
 _TESTS_S: Final = 6 * 3600.0

@@ -18,6 +18,7 @@ from pallas.config.network import local_port
 from pallas.config.notes import did_you_mean
 from pallas.config.ports import free_port
 from pallas.config.unnamed_models import refuse_unnamed_models
+from pallas.deadlines import cancel_and_wait
 from pallas.fleet.child_processes import ending_children
 from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
@@ -345,6 +346,4 @@ class _Own:
             if starting.done():
                 starting.result()
         finally:
-            for task in (starting, stopped):
-                task.cancel()
-            await asyncio.wait({starting, stopped}, timeout=1.0)
+            await cancel_and_wait(starting, stopped, seconds=1.0)

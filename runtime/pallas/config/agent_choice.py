@@ -8,7 +8,7 @@ from .notes import allowed, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class AgentCandidate:
     """An agent that may be served, named as its code names it."""
 
     name: str
@@ -27,7 +27,7 @@ class AgentChoice:
     """The key of the entry that ``words`` are about."""
 
 
-def choose(entry: str, wanted: str, candidates: Sequence[Candidate], place: str) -> AgentChoice:
+def choose(entry: str, wanted: str, candidates: Sequence[AgentCandidate], place: str) -> AgentChoice:
     """Return the agent that an entry serves: the one of its name, then ``agent:``, then the default.
 
     ``wanted`` is the entry's ``agent:``, empty if it has none; ``place`` is what defines the candidates.

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from .agent_choice import AgentChoice, Candidate, choose
+from .agent_choice import AgentCandidate, AgentChoice, choose
 from .agent_text import CONNECT, FILTERS, AgentText, Name
 from .cards import read_cards
 from .code import code_file
@@ -21,6 +21,7 @@ from .files import shown
 from .models import AgentConfig, Mistake, Project, Where
 from .notes import Notes, allowed, did_you_mean
 from .project_imports import find_imports
+from .skill_folders import missing_skills
 from .upstream import PROVIDERS
 
 _REGISTERS: Final = frozenset({"add_tool", "add_tool_transformation", "mount", "import_server"})
@@ -131,7 +132,7 @@ def choice_of(root: Path, config: AgentConfig) -> tuple[AgentChoice, Where | Non
     if not names:
         return None
     candidates = [
-        Candidate(each.name.text, each.is_default, each.is_tool_only)
+        AgentCandidate(each.name.text, each.is_default, each.is_tool_only)
         for each in found
         if each.name is not None
     ]
@@ -212,6 +213,22 @@ def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...
                 note(server.where, f"{key}.tools", *unused_filter(server.text, names, known))
             elif patterns and (tools := _tools_of(project, server.text)):
                 _check_patterns(server.text, patterns, tools, f"{key}.tools", notes)
+    return notes.sorted([])
+
+
+def file_warnings(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
+    """What an agent's files name that is not there, or cannot matter, and does not keep it from its start."""
+    found = (each for each in server_mistakes(project, config) if each.level == "warning")
+    return (*found, *skill_warnings(project, config))
+
+
+def skill_warnings(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
+    """Folders of skills that are not there, or have no skill: the agent starts without them. Blocks."""
+    notes = Notes()
+    for agent in read_agents(project.root, config):
+        for name in agent.skills:
+            if words := missing_skills(project.root, name.text):
+                notes.warn(name.where, f"agents.{config.name}.skills", *words)
     return notes.sorted([])
 
 
@@ -334,8 +351,9 @@ class _ModuleReader:
         given = {each.arg: each.value for each in call.keywords if each.arg is not None}
         model = self._name(given.get("model"))
         computed = model is None and "model" in given
+        skills = tuple(self._folders(given.get("skills")))
         if CONNECT in given:
-            return AgentText(model=model, computes_model=computed)
+            return AgentText(model=model, computes_model=computed, skills=skills)
         servers, whole = self._names(given.get("servers"))
         filters = tuple(
             (name, self._names(value)[0] if kind == "tools" else ())
@@ -355,7 +373,22 @@ class _ModuleReader:
             "model" not in given and kind in _AGENTS,
             name=self._agent_name(call, given, _DECORATORS.get(kind)),
             is_default=isinstance(default, ast.Constant) and default.value is True,
+            skills=skills,
         )
+
+    def _folders(self, node: ast.expr | None) -> Iterator[Name]:
+        """The folders of ``skills``: a text, ``Path("text")``, or a list of them."""
+        node = self._value(node)
+        for each in node.elts if isinstance(node, ast.List | ast.Tuple) else [node]:
+            match self._value(each):
+                case ast.Call(
+                    func=ast.Name(id="Path") | ast.Attribute(attr="Path"), args=[text], keywords=[]
+                ):
+                    found = self._name(text)
+                case other:
+                    found = self._name(other)
+            if found is not None:
+                yield found
 
     def _agent_name(self, call: ast.Call, given: Mapping[str, ast.expr], position: int | None) -> Name | None:
         """The name of the agent; None for no agent, or one whose name could not be read."""

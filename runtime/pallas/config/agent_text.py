@@ -42,6 +42,8 @@ class AgentText:
     is_tool_only: bool = False
     is_own: bool = True
     """Whether the entry may serve it: not what a card refers to."""
+    skills: tuple[Name, ...] = ()
+    """The folders that it has skills from, as far as they are written out."""
 
 
 def leaves(node: Node | None) -> Iterator[Name]:

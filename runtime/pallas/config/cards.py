@@ -173,6 +173,7 @@ def _read(path: Path, file: str) -> Card:
         name=Name(named.text.strip().replace(" ", "_"), named.where),
         is_default=_is_true(table, "default"),
         is_tool_only=_is_true(table, "tool_only"),
+        skills=tuple(leaves(table.get("skills"))),
     )
     references = tuple(
         (key, name) for key in REFERENCES for name in leaves(table.get(key)) if name.text.strip()

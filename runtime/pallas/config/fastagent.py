@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from .agent_entries import CapabilitiesEntry
+from .agent_text import leaves
 from .agents import declared
 from .downstreams import SERVERS_PATH, McpEntry, OpenModel, read_downstreams
 from .field_types import CHOICE, Line, Maybe
@@ -19,6 +20,7 @@ from .models import DownstreamConfig, KeySource, Where
 from .notes import Notes, nearest
 from .permissions import warn_if_shared
 from .section import Section
+from .skill_folders import OPTIONAL, missing_skills
 from .tree import REFERENCE, Leaf, Table, handed_over, merge, plain, unset_in
 from .upstream import PROVIDERS, TOP_KEYS
 from .validation import validate
@@ -87,6 +89,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
             merged = merge(merged, table) if table else merged
     top = Section(merged, "", merged.where, notes, echo=False)
     _warn_of_misspelt(top)
+    _warn_of_skills(root, merged, notes)
     entry = validate(FastAgentEntry, top)
     provider, model = _default_model(entry.default_model, top)
     downstreams, unusable = read_downstreams(entry.mcp) if entry.mcp else ({}, {})
@@ -129,6 +132,14 @@ def _warn_of_misspelt(top: Section) -> None:
         meant = nearest(key, TOP_KEYS, cutoff=0.66)
         if key not in TOP_KEYS and meant in OUR_KEYS:
             top.warn(key, "unknown key", f"did you mean {meant}")
+
+
+def _warn_of_skills(root: Path, merged: Table, notes: Notes) -> None:
+    """Warn of folders under ``skills.directories`` from which no agent would get a skill."""
+    skills = merged.get("skills")
+    for name in leaves(skills.get("directories")) if isinstance(skills, Table) else ():
+        if name.text not in OPTIONAL and (words := missing_skills(root, name.text)):
+            notes.warn(name.where, "skills.directories", *words)
 
 
 def _default_model(text: str | None, top: Section) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pallas.model import Fault, FaultType
 
-from .called_names import EVERYTHING, ModuleCalls, read_calls
+from .called_names import EVERYTHING, WITH_MODEL, ModuleCalls, names_model, read_calls
 from .code import module_of
 from .files import module_file, shown
 from .models import AgentConfig, ConfigError, Mistake, Project, Where
@@ -80,18 +80,26 @@ class _Reader:
     def unnamed_calls(self, path: Path) -> Iterator[int]:
         """Yield the lines on which a module asks a model without naming one."""
         for call, names in self._calls_of(path).calls:
-            asked = {_COMPLETE[each] for each in self._functions(names)}
-            if asked and (False in asked or not _names_model(call)):
+            asked = self._takes_model(names)
+            if asked and (False in asked or not names_model(call.args, call.keywords)):
                 yield call.lineno
 
-    def _functions(self, names: frozenset[str]) -> frozenset[str]:
-        """Return the functions of ``_COMPLETE`` that names stand for, also through modules of the project."""
+    def _takes_model(self, names: frozenset[str]) -> set[bool]:
+        """Return the values of ``_COMPLETE`` that names stand for, also through modules of the project.
+
+        Functions whose model ``partial`` has named are left out.
+        """
         wanted, seen = list(names), set(names)
         while wanted and len(seen) < _MAX_NAMES:
             new = self._imported_as(wanted.pop()) - seen
             seen |= new
             wanted += new
-        return frozenset(_COMPLETE.keys() & seen)
+        return {
+            takes
+            for each in seen
+            if (takes := _COMPLETE.get(each.removesuffix(f".{WITH_MODEL}"))) is not None
+            and not (takes and each.endswith(WITH_MODEL))
+        }
 
     def _imported_as(self, name: str) -> set[str]:
         """Return what a dotted name is in the project's module that it begins with; empty if in none."""
@@ -114,10 +122,3 @@ class _Reader:
             except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # reported elsewhere
                 self._read[path] = ModuleCalls((), {})
         return self._read[path]
-
-
-def _names_model(call: ast.Call) -> bool:
-    """Whether a call's ``model`` is there, and not written out as empty."""
-    given = {each.arg: each.value for each in call.keywords}
-    model = given.get("model", call.args[0] if call.args else None)
-    return None in given or not (model is None or (isinstance(model, ast.Constant) and not model.value))

@@ -24,6 +24,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas.bounds.tool_results import ResultSchema
+from pallas.deadlines import cancel_and_wait
 from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line
 
@@ -340,14 +341,13 @@ class Connection:
                     await asyncio.sleep(PAUSE_SECONDS)
                     wake.set()
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.wait(helpers, timeout=_LEAVE_SECONDS)
+            await cancel_and_wait(*helpers, seconds=_LEAVE_SECONDS)
 
     async def _list_and_tell(self) -> None:
         with suppress(Exception):  # a lost connection shows at the next call
             await self.list_again(REOPEN_SECONDS)
-            self._watch.changed()
+            if self.client is not None:  # else the agent has left it meanwhile, or it was lost
+                self._watch.changed()
 
     async def _listen(self, client: Client) -> None:
         """Hear of changed lists in the modern era, where a server tells those that subscribe only."""

@@ -10,6 +10,8 @@ from typing import Any, Final
 import httpx2
 from mcp_types import CONNECTION_CLOSED
 
+from pallas.bounds.bodies import accept_bounded_encodings, bound
+
 _OURS: Final = "pallas_made"
 _CANCELLED: Final = "notifications/cancelled"
 # Bytes of a message that is looked into: that one is short.
@@ -54,6 +56,27 @@ class CallFate:
 
 call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)
 """The fate of the call that is made in this context."""
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Limits the decoded bytes of each answer; compressed ones are decoded step by step.
+
+    It lies below redirects, credentials and hooks, which read bodies as well.
+    """
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises httpx2.TransportError; reading too large a body raises TooLarge."""
+        accept_bounded_encodings(request)
+        response = await self._transport.handle_async_request(request)
+        bound(response)
+        return response
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._transport.aclose()
 
 
 class WatchedTransport(httpx2.AsyncBaseTransport):

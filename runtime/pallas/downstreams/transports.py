@@ -12,13 +12,14 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 from pallas.aiohttp_transport import AiohttpTransport
 from pallas.bounds import MAX_MESSAGE
 from pallas.mcp_client import stdio_seam
 from pallas.telemetry.log.server_output import is_logged
 
-from .http_requests import WatchedTransport, wrap_transports
+from .http_requests import BoundedTransport, WatchedTransport, wrap_transports
 from .server_stderr import ServerErrorReader, ServerErrors
 
 TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
@@ -54,7 +55,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StdioProgram:
     """A server that is a program. ``env`` is all of its environment.
 
     ``errors`` gives the file for its stderr, which the caller closes; without it, that is logged.
@@ -133,7 +134,7 @@ class Http:
         ) as client:
             if self.prepare is not None:
                 self.prepare(client)
-            wrap_transports(client, lambda transport: WatchedTransport(transport, lambda: link.is_open))
+            wrap_transports(client, lambda way: WatchedTransport(BoundedTransport(way), lambda: link.is_open))
             async with streamable_http_client(
                 self.url, http_client=client, max_sse_event_size=MAX_MESSAGE
             ) as streams:
@@ -159,4 +160,20 @@ class Sse:
 
     def open(self, link: Link) -> Any:
         """Make a client."""
-        return sse_client(self.url, dict(self.headers), sse_read_timeout=self.read_timeout, auth=self.auth)
+        return sse_client(
+            self.url,
+            dict(self.headers),
+            sse_read_timeout=self.read_timeout,
+            auth=self.auth,
+            httpx_client_factory=_bounded_client,
+        )
+
+
+def _bounded_client(
+    headers: dict[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+) -> httpx2.AsyncClient:
+    client = create_mcp_http_client(headers, timeout, auth)
+    wrap_transports(client, BoundedTransport)
+    return client

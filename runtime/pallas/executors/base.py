@@ -179,6 +179,8 @@ class ExecutorInfo:
     """The place of its code or card, relative to the project (``agents/research.py:8``); sanitised."""
     serves: str = ""
     """The agent of its module or cards that answers, as they name it; sanitised."""
+    warnings: tuple[str, ...] = ()
+    """What its files name that is not there and that it starts without, each with its place; sanitised."""
     files: tuple[str, ...] = ()
     """The project's files that it was made of, relative to the project if they are inside.
 

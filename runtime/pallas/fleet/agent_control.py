@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 
 from pallas.config import AgentConfig, ConfigError, Project, export_env, fill_unset, load_project
+from pallas.deadlines import cancel_and_wait
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice, Reloaded, Verb
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
@@ -68,8 +69,7 @@ class AgentControl:
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT)
+            await cancel_and_wait(task, seconds=_CANCEL_TIMEOUT)
             raise
         finally:
             del self._under_way[name]
@@ -78,10 +78,7 @@ class AgentControl:
     async def close(self) -> None:
         """Cancel the verbs under way; each agent ends what they made."""
         tasks = {task for _, task in self._under_way.values()}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT)
+        await cancel_and_wait(*tasks, seconds=_CANCEL_TIMEOUT)
 
     def _problem(self, agent: FleetAgent, verb: Verb) -> str:
         """Why this verb makes no sense now; empty when it does."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config import AgentConfig
+from pallas.deadlines import cancel_and_wait
 from pallas.surfaces.app_lifespan import Lifespan
 from pallas.surfaces.ingress import AgentMount, not_yet, slashless
 from pallas.surfaces.listener import GRACE, Listener
@@ -52,10 +53,7 @@ class Stay:
         if not under_way:
             return
         _, late = await asyncio.wait(under_way, timeout=seconds)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=1.0)
+        await cancel_and_wait(*late, seconds=1.0)
 
 
 class AgentPort:

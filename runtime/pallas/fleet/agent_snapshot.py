@@ -101,6 +101,7 @@ def snapshot_of(
         shadows=agent.config.shadows,
         peers=agent.config.peers,
         serves=info.serves if info else "",
+        warnings=info.warnings if info else (),
         context=agent.context.bill(executor, agent.config, version),
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.config.change_effects import needs_new_version
+from pallas.deadlines import cancel_and_wait
 from pallas.model import AgentState, Fault, Notice, Reloaded
 from pallas.model.other_workers import CATALOG
 from pallas.model.redaction import redact_text
@@ -137,10 +138,7 @@ class DynamicAgents:
     async def close(self) -> None:
         """Cancel the changes in progress."""
         tasks = [*self._tasks.values(), *([self._declaring] if self._declaring is not None else [])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
+        await cancel_and_wait(*tasks, seconds=1.0)
 
     def close_catalog(self) -> None:
         """Let go of the catalog: nothing is made any more."""

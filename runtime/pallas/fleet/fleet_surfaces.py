@@ -19,7 +19,7 @@ from pallas.model import AgentState, Event, FleetPort, FleetSnapshot, FleetState
 from pallas.model.run_values import STREAMED_SURFACES
 from pallas.runs.agent_directory import AgentDirectory
 from pallas.runs.run import ActiveRun
-from pallas.sessions import Admission, Sessions
+from pallas.sessions import SessionAdmission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
 from pallas.surfaces.connection_shares import ConnectionShares
 from pallas.surfaces.metrics import Metrics
@@ -134,7 +134,7 @@ class FleetSurfaces:
         self.metrics = Metrics(snapshot, self._instance)
         self.directory = _directory(context)
         self.sessions = _sessions(context, self.directory)
-        self._admission = Admission(lambda: context.project.sessions.concurrent)
+        self._admission = SessionAdmission(lambda: context.project.sessions.concurrent)
         self._bridge = BridgePlace(
             self._bridge_parts,
             project=lambda: context.project,

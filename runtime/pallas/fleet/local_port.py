@@ -40,6 +40,7 @@ from pallas.model import (
     refusals,
 )
 from pallas.model.ids import mint
+from pallas.model.ledger_records import MAX_TITLE
 from pallas.model.params import PER_CALL_KEYS
 from pallas.model.questions import Question, QuestionAnswer, QuestionState
 from pallas.model.spend_limits import AccountStatus
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 OPERATOR: Final = Principal(ADMIN)
 """The one who runs the fleet sees the threads and tasks of every caller."""
 MAX_PAGE: Final = 200
-MAX_TITLE: Final = 200
 MAX_SAID: Final = 20_000
 """Characters of one row of what a run said."""
 _NOTHING_STORED: Final = (

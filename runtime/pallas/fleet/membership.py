@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pallas.config import AgentConfig, Project
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault
 from pallas.surfaces.status_pages import Page
 
@@ -107,10 +108,7 @@ class Membership:
     async def close(self) -> None:
         """End the agents that are leaving, now."""
         tasks = list(self._leaving)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=3.0)
+        await cancel_and_wait(*tasks, seconds=3.0)
 
     async def _leave(self, agent: FleetAgent, why: str, seconds: float) -> None:
         try:

@@ -26,7 +26,7 @@ from pallas.model.fault_rules import FaultPlan
 from pallas.model.host_places import HostPlaces
 from pallas.model.ids import mint_run
 from pallas.prices.price_book import PriceBook
-from pallas.recordings.nested_runs import NestedCall
+from pallas.recordings.nested_runs import RecordedCall
 from pallas.recordings.replay_check import ReplayDifference, Templates, first_replay_difference, first_unused
 from pallas.recordings.sent_history import sent_history
 from pallas.runs.in_flight import InFlight
@@ -254,14 +254,14 @@ def _request_of(recording: Recording) -> RunRequest:
     )
 
 
-def _call_of(runs: InFlight, run_id: str) -> NestedCall | None:
+def _call_of(runs: InFlight, run_id: str) -> RecordedCall | None:
     """The call that led to a run; None if no run in flight waits for it, or the call is no step of that."""
     run, caller = (*runs.chain(run_id), None, None)[:2]
     if run is None or caller is None or caller.recorded is None:
         return None
     steps = [each.value for each in caller.recorded.steps]
     at = next((at for at, step in enumerate(steps) if step.span_id and step.span_id == run.parent_span), None)
-    return NestedCall(run.agent, caller.id, steps[at], steps[:at]) if at is not None else None
+    return RecordedCall(run.agent, caller.id, steps[at], steps[:at]) if at is not None else None
 
 
 def _agents_at(project: Project, port: int, answered: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
-from pallas.model import Change, ContextChange, Fault, FaultType, Reloaded, ReloadOutcome
+from pallas.executors import Executor
+from pallas.model import Change, ContextChange, Fault, FaultType, Reloaded, ReloadOutcome, ServerConnection
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
@@ -17,7 +18,7 @@ from .agent_context import AgentContext
 from .reload.agent_digest import digest_of
 from .reload.agent_version import AgentVersion, differences, same_settings
 from .reload.failure_report import FailureReport, report_failure
-from .reload.server_digest import check_server_scripts
+from .reload.server_digest import check_server_scripts, server_files
 from .reload.version_diff import changes, file_changes
 from .versions import MAX_PREDECESSORS, AgentVersions
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 # Names of files that one event tells.
 _MAX_FILES: Final = 100
+# Seconds that a server which is slow to start gets at most, and those of a look at the one that works.
+_SLOW_START: Final = 45.0
+_LOOK: Final = 5.0
 
 
 class SwapHost(Protocol):
@@ -108,6 +112,9 @@ class VersionSwap:
                 await asyncio.to_thread(check_server_scripts, project, known)
                 # The caller knows of files that the agent does not read: a server's code.
                 version = await self._versions.make(project, config, fresh=True, also=known)
+                if before is not None:
+                    until = limit.when() or 0.0
+                    await self._keep_servers(before, version, known, until)
         except Exception as failed:
             error = failed
             if isinstance(failed, TimeoutError) and limit.expired():
@@ -138,6 +145,32 @@ class VersionSwap:
 
     def _context(self, before: AgentVersion | None, after: AgentVersion) -> tuple[ContextChange, ...]:
         return self._host.context.changes(before, after) if before is not None else ()
+
+    async def _keep_servers(
+        self, before: AgentVersion, version: AgentVersion, saved: list[Path], until: float
+    ) -> None:
+        """End ``version`` and raise Fault (CONFIG) if it lacks a server that works for the one before it.
+
+        A server that is down for both is no reason to keep the old version. ``saved`` are the files because
+        of which there is a new one; ``until``, in the loop's time, is when it has to be ready.
+        """
+        try:
+            lost = await _lost_server(before.executor, version.executor, until)
+        except BaseException:
+            await self._versions.give_up(version)
+            raise
+        if lost is None:
+            return
+        await self._versions.give_up(version)
+        project, name = version.project, lost.server
+        scripts = sorted(await asyncio.to_thread(server_files, project, name) & {*saved})
+        downstream = project.downstreams.get(name)
+        place = shown(project.root, scripts[0]) if scripts else str(downstream.where) if downstream else ""
+        fix = f"fix {place} and save it" if place else "fix it and save it"
+        text = f"server {name} worked and does not start any more: {lost.error}"
+        text = f"{place}: {text}" if place else text
+        hint = f"{fix}; restart {self._host.name} to go on without that server"
+        raise Fault(FaultType.CONFIG, one_line(f"{text}; {hint}", 600), data={"place": place})
 
     async def unapplied(self) -> tuple[Change, ...]:
         """As ``FleetAgent.unapplied``."""
@@ -237,6 +270,26 @@ class VersionSwap:
         )
         self._hub.publish(event)
         return event
+
+
+async def _lost_server(before: Executor, after: Executor, until: float) -> ServerConnection | None:
+    """Return a server that ``after`` cannot connect, though it answers ``before``; None if there is none."""
+    works = {each.server for each in before.connections() if each.is_open}
+    for name in sorted(each.server for each in _closed(after) if each.server in works):
+        left = until - asyncio.get_running_loop().time() - 1.0
+        await after.check_connection(name, max(1.0, min(left, _SLOW_START)))
+        lost = next((each for each in _closed(after) if each.server == name), None)
+        if lost is None:
+            continue
+        await before.check_connection(name, _LOOK)
+        now = next((each for each in before.connections() if each.server == name), None)
+        if now is not None and now.is_open and now.checked in ("", "answers"):
+            return lost
+    return None
+
+
+def _closed(executor: Executor) -> list[ServerConnection]:
+    return [each for each in executor.connections() if not each.is_open and not each.needs_caller]
 
 
 def _names(project: Project, files: tuple[Path, ...]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pallas.config.fault_file import load_faults
 from pallas.config.files import absolute
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.config.unnamed_models import refuse_unnamed_models
+from pallas.deadlines import cancel_and_wait
 from pallas.event_loop import run
 from pallas.mcp_client import import_client
 from pallas.model import (
@@ -236,9 +237,7 @@ class ThreadedFleet(RunningFleet):
             else:
                 await stopped
         finally:
-            for task in (starting, stopped):
-                task.cancel()
-            await asyncio.wait({starting, stopped}, timeout=1.0)
+            await cancel_and_wait(starting, stopped, seconds=1.0)
             await fleet.stop()
 
     def _fail(self, error: str) -> None:

@@ -9,6 +9,7 @@ from time import time
 from typing import Final
 
 from pallas.config import AgentConfig, Project
+from pallas.deadlines import cancel_and_wait
 from pallas.executors import Executor, ExecutorInfo
 from pallas.model import Fault, FaultType
 from pallas.runs.kernel import Kernel
@@ -127,6 +128,11 @@ class AgentVersions:
         self.attempted = None
         return version
 
+    async def give_up(self, version: AgentVersion) -> None:
+        """End a version that was made and is not to answer; ``attempted`` describes it."""
+        self.attempted = version.executor.info
+        await self._ended(version.executor, _GRACE)
+
     async def returning(self, version: AgentVersion | None = None) -> AgentVersion:
         """That version, else the one before, ready to answer once more; ``switch_to`` it at once.
 
@@ -193,9 +199,7 @@ class AgentVersions:
         self.version = self.spare = self.rested = None
         await asyncio.gather(*(self._close(executor, _HURRY) for executor in everyone.values()))
         if left := {*self._ending, *(leaving.task for leaving in self._leaving.values())}:
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left, timeout=1.0)
+            await cancel_and_wait(*left, seconds=1.0)
 
     def _send_off(self, version: AgentVersion, seconds: float) -> asyncio.Task[None]:
         task = asyncio.create_task(self._leave(version, seconds), name=f"{self._name}: leaving")

@@ -27,7 +27,7 @@ from .database import (
     too_many,
     unreachable,
 )
-from .postgres_servers import CONNECT_SECONDS, Servers
+from .postgres_servers import CONNECT_SECONDS, PostgresServers
 
 POOL: Final = 10
 """Connections of one fleet, in addition to the one that holds its lock."""
@@ -52,7 +52,7 @@ class PostgresDatabase:
 
     def __init__(self, dsn: str, shown: str) -> None:
         self.shown = shown
-        self._servers = Servers(dsn)
+        self._servers = PostgresServers(dsn)
         self._waiting = 0
         self._closed = False
         self._engine = self._new_engine()
@@ -153,7 +153,7 @@ class PostgresDatabase:
         )
 
 
-async def _wait_for_server(servers: Servers, shown: str, tell: Callable[[str], None]) -> None:
+async def _wait_for_server(servers: PostgresServers, shown: str, tell: Callable[[str], None]) -> None:
     """Return when the server takes a connection, when waiting cannot help, or when it took too long.
 
     In the last two cases the next attempt fails, and says why.

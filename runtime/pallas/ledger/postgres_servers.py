@@ -17,7 +17,7 @@ _LEAST_SECONDS: Final = 0.1
 _WANTED: Final = "target_session_attrs"
 
 
-class Servers:
+class PostgresServers:
     """The servers of one URL."""
 
     def __init__(self, dsn: str) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, case, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Fault, Message, MessageStatus, RunRecord, refusals
+from pallas.model.ledger_records import MADE_TITLE
 from pallas.safe_text import one_line
 
 from . import thread_queue
@@ -23,9 +24,6 @@ from .storable_text import Words, storable
 from .tables import PENDING, RUNNING, call_results, messages, runs, threads, waiting
 from .thread_history import history_of
 from .thread_queue import FIRST
-
-MAX_TITLE: Final = 80
-"""Most characters of a title that is made from a message."""
 
 _HELD: Final = (
     threads.c.run_id == bindparam("run"),
@@ -239,7 +237,7 @@ def begin(
             place=place,
         )
         first = _TAKE_HELD
-    title = one_line(question.text, MAX_TITLE)
+    title = one_line(question.text, MADE_TITLE)
     index = add(
         connection,
         thread,

@@ -22,8 +22,8 @@ async def complete(
 
     An empty ``model`` is the project's own; ``params`` are an agent's. ``agent_id`` is accepted and ignored:
     the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
-    its tokens, LimitReached where ``limits:`` of agents.yaml leave no room. ``docs/providers.md``
-    describes how a backend is chosen.
+    its tokens, LimitReached where ``limits:`` of agents.yaml leave no room.
+    ``docs/providers.md#models-for-handlers`` describes how a backend is chosen.
     """
     invocation = current()
     if invocation is None or invocation.completer is None:

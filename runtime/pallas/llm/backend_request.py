@@ -16,7 +16,7 @@ from pallas.safe_text import one_line
 from .backend import Backend, Busy, Clock, Sleep
 from .backend_selection import Selection
 from .provider_port import UNREADABLE, ModelAnswer, Provider
-from .question import Question
+from .question import CompletionRequest
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class BackendRequest:
         self._able: tuple[Backend, ...] = ()
 
     async def answer(
-        self, model: str, candidates: tuple[Backend, ...], question: Question, params: Params
+        self, model: str, candidates: tuple[Backend, ...], question: CompletionRequest, params: Params
     ) -> tuple[Backend, ModelAnswer]:
         """Return the backend that answered, and its answer.
 
@@ -92,7 +92,7 @@ class BackendRequest:
         raise AssertionError("a round neither answered nor failed")
 
     async def _round(
-        self, number: int, model: str, able: tuple[Backend, ...], question: Question, params: Params
+        self, number: int, model: str, able: tuple[Backend, ...], question: CompletionRequest, params: Params
     ) -> tuple[Backend, ModelAnswer]:
         """Ask one backend after the other, without pauses; skips those that asked not to be called."""
         await self._until_open(able)
@@ -113,7 +113,7 @@ class BackendRequest:
         self,
         backend: Backend,
         model: str,
-        question: Question,
+        question: CompletionRequest,
         params: Params,
         why: str,
         failed: Backend | None,

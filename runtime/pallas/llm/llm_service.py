@@ -21,7 +21,7 @@ from .backend import Backend
 from .backend_request import BackendRequest
 from .backend_selection import Selection, backends_of
 from .provider_port import BackendProviders, ModelAnswer, Provider
-from .question import Question, estimated, read_params, read_question
+from .question import CompletionRequest, estimated, read_params, read_question
 from .token_budget import Budgets
 
 log = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ class LlmService:
         asking: BackendRequest,
         model: str,
         candidates: tuple[Backend, ...],
-        question: Question,
+        question: CompletionRequest,
         params: Params,
         deadline: float,
     ) -> tuple[Backend, ModelAnswer] | Fault:
@@ -329,7 +329,7 @@ def _surroundings(project: Project) -> tuple[object, ...]:
     return project.provider, project.model, dict(project.settings)
 
 
-def _usage(question: Question, answer: ModelAnswer) -> TokenUsage:
+def _usage(question: CompletionRequest, answer: ModelAnswer) -> TokenUsage:
     """Return the usage as the provider counted it, else as estimated."""
     taken = question.tokens if answer.tokens_in is None else answer.tokens_in
     given = estimated(len(answer.text)) if answer.tokens_out is None else answer.tokens_out

@@ -8,7 +8,7 @@ from pallas.config import Project
 from pallas.config.kinds import BackendConfig
 from pallas.model import Params
 
-from .question import Question
+from .question import CompletionRequest
 
 UNREADABLE: Final = "unreadable"
 """In the data of a Fault: the endpoint answered, but not as a model does."""
@@ -29,7 +29,7 @@ class ModelAnswer:
 class Provider(Protocol):
     """One backend, ready to be asked. It keeps no state between questions."""
 
-    async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
+    async def ask(self, model: str, question: CompletionRequest, params: Params) -> ModelAnswer:
         """Ask once. Raises Fault; a backend's own has ``providerId``, and ``retry_after`` if it sent one.
 
         Cancelling ends the request.

@@ -22,7 +22,7 @@ _REFUSED: Final = ("messages", "model", "systemOverride", "systemAppend", "tools
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CompletionRequest:
     """``messages`` end with a user's or with tool results; ``system`` comes before them."""
 
     messages: tuple[Message, ...]
@@ -40,7 +40,7 @@ def estimated(characters: int) -> int:
     return max(LEAST, characters // PER_TOKEN)
 
 
-def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Question:
+def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> CompletionRequest:
     """Return the messages ready to send, with ``prompt`` before all others as ``system``.
 
     Content is text, or a list of parts of type ``text``; null only together with ``tool_calls``. Raises Fault
@@ -78,7 +78,7 @@ def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Qu
     if not conversation or conversation[-1].role == "assistant":
         raise _wrong("messages", "must end with what a user says, or with what a tool answered")
     system_text = "\n\n".join(part for part in system if part.strip())
-    return Question(tuple(conversation), system_text, size + len(prompt))
+    return CompletionRequest(tuple(conversation), system_text, size + len(prompt))
 
 
 def read_params(given: Mapping[str, Any]) -> Params:

@@ -48,7 +48,7 @@ class _Spent:
     warned: bool = False
 
 
-class Spending:
+class TokenSpending:
     """One question's share of a budget; ``usage`` is set when it is answered."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Budgets:
         self._agents: OrderedDict[str, TokenUsage] = OrderedDict()
 
     @contextmanager
-    def spending(self, conversation: str, agent: str, requested: int, limit: int) -> Iterator[Spending]:
+    def spending(self, conversation: str, agent: str, requested: int, limit: int) -> Iterator[TokenSpending]:
         """Reserve about ``requested`` tokens for the question asked in this block; ``limit`` 0 means none.
 
         Raises BudgetExhausted on entry. Concurrent questions count with their estimates.
@@ -79,7 +79,7 @@ class Budgets:
         if limit and expected > limit:
             raise BudgetExhausted(limit, spent.used, requested)
         spent.promised += requested
-        spending = Spending()
+        spending = TokenSpending()
         try:
             yield spending
         finally:

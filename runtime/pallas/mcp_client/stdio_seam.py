@@ -44,6 +44,8 @@ _ENDED: Final = "local.pallas/serverEnded"
 # Seconds for the system to say how a program ended whose output has ended, and between two looks.
 _END_S: Final = 2.0
 _LOOK_S: Final = 0.02
+# Seconds for the SDK to end a program: it takes 6.5 at most.
+_LEAVE_S: Final = 7.0
 _MAX_ENDS: Final = 1_000
 # By agent and server.
 _ends: Final[dict[tuple[str, str], str]] = {}
@@ -62,6 +64,7 @@ async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
     guard = _Guard(name)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
+        stack.callback(guard.left)
         token = _spawning.set(guard)
         try:
             read, write = await stack.enter_async_context(transport)
@@ -70,7 +73,7 @@ async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
         try:
             yield _Read(read, guard), _Write(write, guard)
         finally:
-            guard.is_closing = True
+            guard.leave()
 
 
 def was_ended(error: BaseException) -> bool:
@@ -119,6 +122,7 @@ class _Guard:
         self._seen = 0
         self._recent: deque[float] = deque(maxlen=MAX_GARBAGE)
         self._ending: asyncio.Task[None] | None = None
+        self._last: asyncio.TimerHandle | None = None
 
     def hear(self, garbage: _Garbage) -> None:
         if garbage.problem is not None:
@@ -148,6 +152,22 @@ class _Guard:
             return
         self.reason = f"server {self._name} was ended: {reason}"
         log.error("%s", self.reason)
+        self._kill()
+
+    def leave(self) -> None:
+        """The transport is being left: kill the program if that does not end it.
+
+        A task that is cancelled again while it leaves ends no program, and waits for its output without end.
+        """
+        self.is_closing = True
+        self._last = asyncio.get_running_loop().call_later(_LEAVE_S, self._kill)
+
+    def left(self) -> None:
+        """The transport was left."""
+        if self._last is not None:
+            self._last.cancel()
+
+    def _kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
             with suppress(OSError):  # it leads a session of its own
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -13,6 +13,10 @@ from .steps import Blob, StoredStep
 MessageStatus = Literal["pending", "complete", "error"]
 RunStatus = Literal["running", "ok", "error", "cancelled"]
 RowRole = Literal["system", "user", "assistant", "tool"]
+MAX_TITLE: Final = 200
+"""Most characters of a thread's title."""
+MADE_TITLE: Final = 80
+"""Most characters of a title that is made from a message."""
 MAX_SEARCH: Final = 200
 """Most characters of a search in threads."""
 

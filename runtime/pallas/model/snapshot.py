@@ -63,6 +63,7 @@ class AgentSnapshot:
     shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same name that it hides
     peers: tuple[str, ...] = ()  # agents that it may send messages to
     serves: str = ""  # the agent of its module or cards that answers, as they name it
+    warnings: tuple[str, ...] = ()  # what its files name that it starts without, each with its place
     context: ContextBill | None = None  # what a request takes of its model's window
 
     @property

@@ -9,8 +9,8 @@ AT_ONCE: Final = 0.1
 """Seconds in which an answer came at once: its tokens have no speed."""
 OWN_CODE: Final = "local"
 """What stands for a server in the name of a call of a function in an agent's own code."""
-StepState = Literal["begun", "done", "failed", "unknown", "parked"]
-"""``unknown``: its process died between begin and end."""
+StepState = Literal["begun", "done", "failed", "cancelled", "unknown", "parked"]
+"""``cancelled``: its run was, before it ended. ``unknown``: its process died between begin and end."""
 
 
 @dataclass(frozen=True, slots=True)

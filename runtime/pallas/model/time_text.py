@@ -25,6 +25,11 @@ def since_of(text: str, now: float) -> float | None:
         return None
 
 
+def iso(seconds: float, timespec: str = "milliseconds") -> str:
+    """Format Unix seconds as ISO 8601 in UTC, for example ``2026-03-12T15:42:00.123Z``."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
 def duration(seconds: float, running: bool = False) -> str:
     """``40 ms``, ``3.1 s``, ``2:05 min``, ``1:02 h``; whole seconds while ``running``: less would flicker."""
     seconds = max(0.0, seconds)

@@ -218,7 +218,7 @@ def _is_recorded(arguments: Any) -> bool:
 def _answer(call: ToolCall, step: StepDetail | None, sent: Mapping[str, str]) -> ToolAnswer:
     """The result of a call as the model got it."""
     response = _dict(step.response) if step is not None else {}
-    is_error = response.get("isError") or (step is not None and step.step.state == "failed")
+    is_error = response.get("isError") or (step is not None and step.step.state in ("failed", "cancelled"))
     text = sent.get(call.id, "")
     return ToolAnswer(call.id, _text(response) if not text or is_stored(text) else text, not is_error)
 

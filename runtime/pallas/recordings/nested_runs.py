@@ -8,7 +8,7 @@ from pallas.model import RecordedRun, Recording, Step
 
 
 @dataclass(frozen=True, slots=True)
-class NestedCall:
+class RecordedCall:
     """The call that led to a run of ``agent``, made by the run ``caller``.
 
     ``before`` are the earlier steps of that run, in order.
@@ -20,13 +20,13 @@ class NestedCall:
     before: Sequence[Step] = ()
 
 
-def runs_of_call(recording: Recording, caller: RecordedRun, call: NestedCall) -> Iterator[RecordedRun]:
+def runs_of_call(recording: Recording, caller: RecordedRun, call: RecordedCall) -> Iterator[RecordedRun]:
     """The recorded runs of its agent to which the same call of ``caller`` led; none without such a call."""
     if (step := _recorded_call(caller, call)) is not None:
         yield from (run for run in recording.led_to(caller, step.number) if run.agent == call.agent)
 
 
-def _recorded_call(caller: RecordedRun, call: NestedCall) -> Step | None:
+def _recorded_call(caller: RecordedRun, call: RecordedCall) -> Step | None:
     """The recorded call with the model's id, else the one of as many equal calls before it."""
     for key in _KEYS if call.step.tool_use_id else _KEYS[-1:]:
         wanted = key(call.step)

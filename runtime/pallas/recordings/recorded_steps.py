@@ -12,7 +12,7 @@ from pallas.model.dated_template import DatedTemplate
 
 from .first_difference import FieldDifference, differences, loaded
 from .loose_match import loose_key, same
-from .nested_runs import NestedCall, runs_of_call
+from .nested_runs import RecordedCall, runs_of_call
 
 MAX_COMPARED: Final = 500
 """Recorded requests among which the nearest is looked for."""
@@ -118,7 +118,7 @@ class RecordedSteps:
         """Answer a run of the replay from the recorded run with that id first."""
         self._bound[run_id] = recorded
 
-    def bind_nested(self, run_id: str, call: NestedCall) -> None:
+    def bind_nested(self, run_id: str, call: RecordedCall) -> None:
         """Bind a run to one that the same call of its caller's recorded run led to, if there is one left."""
         above, taken = self._bound.get(call.caller), set(self._bound.values())
         for caller in (run for run in self._recording.runs if run.id == above):

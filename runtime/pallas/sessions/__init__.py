@@ -8,6 +8,6 @@ executors that implement ``SessionHooks``, ``session_faults`` has the Faults. ``
 changes durable threads for one principal.
 """
 
-from .sessions import Admission, DelegationOutcome, Sessions
+from .sessions import DelegationOutcome, SessionAdmission, Sessions
 
-__all__ = ["Admission", "DelegationOutcome", "Sessions"]
+__all__ = ["DelegationOutcome", "SessionAdmission", "Sessions"]

@@ -69,7 +69,7 @@ AGAIN: float = 1.0
 """Seconds after which a refused client should try again."""
 
 
-class Admission:
+class SessionAdmission:
     """Counts the requests under way. ``limit`` is called at each. One event loop only."""
 
     def __init__(self, limit: Callable[[], int]) -> None:

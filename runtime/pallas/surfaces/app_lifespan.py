@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
 
-from pallas.deadlines import done_within
+from pallas.deadlines import cancel_and_wait, done_within
 from pallas.model import Fault, FaultType
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,7 @@ class Lifespan:
             await asyncio.wait({task}, timeout=STOP_TIMEOUT)
         if not task.done():
             log.warning("%s did not end within %.0f s and is cancelled", self._owner, STOP_TIMEOUT)
-            task.cancel()
-            await asyncio.wait({task}, timeout=STOP_TIMEOUT)
+            await cancel_and_wait(task, seconds=STOP_TIMEOUT)
 
     async def _live(self) -> None:
         scope: dict[str, Any] = {

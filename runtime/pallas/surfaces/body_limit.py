@@ -1,7 +1,6 @@
 """Refuses a request that is too large with its size, the limit and what to do."""
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import Final
 
@@ -9,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pallas.bounds.sizes import MAX_BODY
 from pallas.model import Fault, FaultType
+from pallas.surfaces.whole_answer import answer_json
 
 # A client that is still sending reads no answer: read this much more, for this long, before answering.
 DRAIN: Final = 64 * 1024 * 1024
@@ -31,7 +31,7 @@ class BodyLimit:
             return
         declared = _length(scope)
         if declared is not None and declared > MAX_BODY:
-            await _refuse(f"{declared} bytes", declared, MAX_BODY, receive, send)
+            await _refuse(f"{declared} bytes", declared, MAX_BODY, receive, scope, send)
             return
         taken = 0
         refused = False
@@ -51,10 +51,10 @@ class BodyLimit:
 
         await self._app(scope, counting, in_words)
         if refused:  # no length was declared: the library found out while reading
-            await _refuse(f"more than {MAX_BODY} bytes", taken, MAX_BODY, receive, send)
+            await _refuse(f"more than {MAX_BODY} bytes", taken, MAX_BODY, receive, scope, send)
 
 
-async def _refuse(size_text: str, size: int, limit: int, receive: Receive, send: Send) -> None:
+async def _refuse(size_text: str, size: int, limit: int, receive: Receive, scope: Scope, send: Send) -> None:
     fault = Fault(
         FaultType.PROTOCOL,
         f"the request has {size_text}; at most {limit}: make images smaller (one has room for about 3 MB, "
@@ -67,15 +67,9 @@ async def _refuse(size_text: str, size: int, limit: int, receive: Receive, send:
         "message": fault.message,
         "data": {"type": fault.type.value, "retryable": fault.retryable, **fault.data},
     }
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    body = {"jsonrpc": "2.0", "id": None, "error": error}
     await drain_body(receive)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await answer_json(scope, send, 413, body, {"connection": "close"})
 
 
 async def drain_body(receive: Receive) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastmcp.server.dependencies import FastMCPRequestContext
 
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Event, Fault, FaultType, QuestionAnswered, QuestionAsked
 from pallas.model.questions import Question
 from pallas.questions.question_form import answer_of, elicitation_params
@@ -68,10 +69,7 @@ class ElicitedQuestions:
 
     async def __aexit__(self, *_: object) -> None:
         tasks = set(self._asked.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_END_S)
+        await cancel_and_wait(*tasks, seconds=_END_S)
 
     async def _ask(self, event: QuestionAsked) -> None:
         try:

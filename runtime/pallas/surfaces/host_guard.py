@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
 from pallas.safe_text import one_line
+from pallas.surfaces.whole_answer import answer
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +111,8 @@ async def _refuse(scope: Scope, send: Send, status: int, body: bytes) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-content-type-options", b"nosniff"),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    text = "text/plain; charset=utf-8"
+    await answer(scope, send, status, body, {"connection": "close"}, media_type=text)
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:

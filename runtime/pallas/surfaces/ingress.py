@@ -1,12 +1,14 @@
 """The fleet's one port: every agent at ``/agents/<name>``, and the fleet's own pages."""
 
 import asyncio
-import json
 from collections.abc import Collection
 from typing import Any, Final
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pallas.deadlines import cancel_and_wait
+from pallas.surfaces.whole_answer import answer_json
 
 from .published_agent import AGENTS
 
@@ -55,10 +57,7 @@ class AgentMount:
         if not under_way:
             return
         _, late = await asyncio.wait(under_way, timeout=GRACE)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=1.0)
+        await cancel_and_wait(*late, seconds=1.0)
 
 
 class Ingress:
@@ -121,9 +120,9 @@ class Ingress:
         if document or parts[:1] == [self._top]:
             place = self.find(unquote(inner[1])) if len(inner) > 1 else None
             if place is None and self._is_ending:
-                await _answer(scope, send, 503, _STOPPING, (b"retry-after", b"1"))
+                await _refuse(scope, send, 503, _STOPPING)
             elif place is None:
-                await _answer(scope, send, 404, self._unknown)
+                await _refuse(scope, send, 404, self._unknown)
             else:
                 await place(_at(scope, document + inner[2:]), receive, send)
         else:
@@ -137,7 +136,7 @@ class Ingress:
 async def not_yet(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 503: the agent does not answer at the moment."""
     if scope["type"] == "http":
-        await _answer(scope, send, 503, _STARTING, (b"retry-after", b"1"))
+        await _refuse(scope, send, 503, _STARTING)
 
 
 def slashless(app: ASGIApp) -> ASGIApp:
@@ -162,14 +161,6 @@ def _at(scope: Scope, parts: list[str]) -> Scope:
     return {**scope, "path": unquote(raw), "raw_path": raw.encode("latin-1")}
 
 
-async def _answer(scope: Scope, send: Send, status: int, error: str, *more: tuple[bytes, bytes]) -> None:
-    body = json.dumps({"error": error}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        (b"x-content-type-options", b"nosniff"),
-        *more,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+async def _refuse(scope: Scope, send: Send, status: int, error: str) -> None:
+    retry = {"retry-after": "1"} if status == 503 else {}
+    await answer_json(scope, send, status, {"error": error}, {"cache-control": "no-store", **retry})

@@ -15,7 +15,7 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from pallas.deadlines import done_within
+from pallas.deadlines import cancel_and_wait, done_within
 from pallas.model import Fault, FaultType
 
 from .connection_shares import ConnectionShares
@@ -75,8 +75,7 @@ class _Gate:
 
     async def stop_accepting(self) -> None:
         """Stop accepting connections; the socket may be closed after that."""
-        self._accepting.cancel()
-        await asyncio.wait({self._accepting}, timeout=1.0)
+        await cancel_and_wait(self._accepting, seconds=1.0)
 
     def close(self) -> None:
         """Abort the handshakes in progress; once no connection is left, nothing is checked any more."""
@@ -379,6 +378,5 @@ class Listener:
             _, late = await asyncio.wait({self._task}, timeout=grace_s + STOP_TIMEOUT - GRACE)
             if late:
                 self._server.force_exit = True
-                self._task.cancel()
-                await asyncio.wait({self._task}, timeout=1.0)
+                await cancel_and_wait(self._task, seconds=1.0)
         self._sock.close()

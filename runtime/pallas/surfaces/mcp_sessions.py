@@ -37,6 +37,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pallas.access.identity import OTHER_IDENTITY, may_continue
 from pallas.model import Principal
 from pallas.model.ids import mint
+from pallas.surfaces.whole_answer import answer, answer_json
 
 from .message_check import REQUEST_ID
 from .request_caller import PRINCIPAL, principal_in
@@ -161,7 +162,7 @@ class McpSessions:
         if scope["method"] == "DELETE":
             seal.end(claims)
             if session is None:
-                await _answer(send, 200, b"")
+                await answer(scope, send, 200, b"")
                 return
         if session is None:
             session = await self._open_again(claims, scope, send)
@@ -436,12 +437,5 @@ async def _refuse(
     scope: Scope, send: Send, status: int, code: int, message: str, request_id: int | str | None = None
 ) -> None:
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
-    await _answer(send, status, b"" if scope["method"] == "HEAD" else json.dumps(body).encode())
-
-
-async def _answer(send: Send, status: int, raw: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
-    if status == 503:
-        headers.append((b"retry-after", str(_RETRY).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": raw})
+    headers = {"retry-after": str(_RETRY)} if status == 503 else {}
+    await answer_json(scope, send, status, body, headers)

@@ -4,14 +4,14 @@ The SDK takes a request whose id is no MCP id for a notification, and answers 20
 what its models miss for other mistakes, and compares media types as they are spelled.
 """
 
-import json
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.bounds.sizes import MAX_BODY
+from pallas.surfaces.whole_answer import answer_json
 
 from .request_replay import read_body
 
@@ -60,7 +60,7 @@ class MessageCheck:
         if found.mistake is None:
             await self._app({**_in_lower_case(scope), REQUEST_ID: found.request_id}, receive, send)
         else:
-            await _refuse(found, send)
+            await _refuse(found, scope, send)
 
 
 class CheckedMessage(NamedTuple):
@@ -122,12 +122,8 @@ def _in_lower_case(scope: Scope) -> Scope:
     return {**scope, "headers": lowered}
 
 
-async def _refuse(found: CheckedMessage, send: Send) -> None:
+async def _refuse(found: CheckedMessage, scope: Scope, send: Send) -> None:
     assert found.mistake is not None
     code, text = found.mistake
     error = {"jsonrpc": "2.0", "id": found.request_id, "error": {"code": code, "message": text}}
-    body = json.dumps(error).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    start: Message = {"type": "http.response.start", "status": 400, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
+    await answer_json(scope, send, 400, error)

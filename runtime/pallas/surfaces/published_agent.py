@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from time import time
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, urljoin, urlsplit
 
 from pallas.config.models import Icon, Project
 from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, Health, HealthStatus
+from pallas.model.time_text import iso
 from pallas.safe_text import one_line
 
 AGENTS: Final = "agents"
@@ -41,7 +41,7 @@ def health_text(health: Health) -> str:
 
 def timestamp(seconds: float) -> str:
     """Format Unix seconds as ISO 8601 in UTC, whole seconds, for example ``2026-03-12T15:42:00Z``."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return iso(seconds, "seconds")
 
 
 def shown_agents(fleet: FleetSnapshot) -> tuple[AgentSnapshot, ...]:

@@ -7,7 +7,6 @@ it: a task is ``failed`` on the wire only if the tool never answered.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -35,6 +34,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from pallas.model import Fault, Principal, TaskRecord
 from pallas.model.refusals import REASON
+from pallas.model.time_text import iso
 from pallas.safe_text import one_line, sanitize
 from pallas.tasks import is_ended
 
@@ -213,8 +213,8 @@ def _seed(task: TaskRecord) -> dict[str, Any]:
     task_body: dict[str, Any] = {
         "taskId": task.id,
         "status": task.status,
-        "createdAt": _iso(task.created_at),
-        "lastUpdatedAt": _iso(task.updated_at),
+        "createdAt": iso(task.created_at),
+        "lastUpdatedAt": iso(task.updated_at),
         # The time to live starts with its end: until then the task is kept.
         "ttlMs": round((task.updated_at - task.created_at + task.ttl) * 1000)
         if is_ended(task) and task.ttl is not None
@@ -247,7 +247,3 @@ def _error(fault: Fault) -> MCPError:
     missing = fault.data.get(REASON) == "not_found"
     body = fault.to_body()
     return MCPError(code=INVALID_PARAMS if missing else fault.code, message=fault.message, data=body["data"])
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

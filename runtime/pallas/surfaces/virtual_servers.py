@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
 from pallas.config.network import PROJECTS, VIRTUAL
+from pallas.deadlines import cancel_and_wait
 from pallas.downstreams.tool_names import ToolNames
 from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
 from pallas.runs.kernel import Kernel
@@ -128,10 +129,7 @@ class Virtual:
         served = list(self._served.values())
         self._served.clear()
         await asyncio.gather(*(each.close() for each in served))
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1.0)
+        await cancel_and_wait(*self._tasks, seconds=1.0)
 
     def _of_agent(self, name: str) -> AgentMount | None:
         agent = name.removeprefix(PREFIX)

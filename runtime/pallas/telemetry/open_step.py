@@ -4,6 +4,7 @@ The texts of a model's step are split and cleaned when they are read, together w
 at a time, between other work, that takes three to five times as long.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -326,8 +327,10 @@ class OpenStep:
             self._put(attempts=(), first_token=None)
 
     def finish(self, state: StepState, fault: str = "") -> None:
-        """End it; only the first call counts."""
+        """End it; only the first call counts. In a task that is being cancelled it ends as ``cancelled``."""
         if self.is_open:
+            if is_cancelled():
+                state, fault = "cancelled", ""
             self.is_open = False
             seconds = perf_counter() - self._began
             self._run.open_calls.discard(self.number)
@@ -390,6 +393,18 @@ class OpenStep:
         """Change fields of the value; ``attempts`` are those of ``_attempts``."""
         self._changes |= changed
         self._run.tell(self)
+
+
+def is_cancelled() -> bool:
+    """Whether this code runs in a task that is being cancelled, so that what it has is no end.
+
+    fast-agent makes an answer of a cancellation, in the question to a model and in the call of a tool.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs here
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _masked_again(step: Step) -> Step:

@@ -16,12 +16,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
-from pallas.bounds import MAX_MESSAGE
+from pallas.bounds.bodies import TooLarge
 from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
 from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
 from pallas.downstreams.result_fit import LeftOut, known_version, refusal
-from pallas.downstreams.transports import Http, Link, Program, Sse, Transport
+from pallas.downstreams.transports import Http, Link, Sse, StdioProgram, Transport
 from pallas.downstreams.usable_lists import LISTS
 from pallas.downstreams.usable_results import UsableResult, usable_result
 from pallas.mcp_client import mcp_seam, stdio_seam
@@ -34,10 +34,10 @@ from .server_endpoint import ServerEndpoint
 
 log = logging.getLogger(__name__)
 
-# Bytes of one server-sent event: the same limit as for an agent.
-MAX_EVENT: Final = MAX_MESSAGE
 # Bytes that are read of a program's last stderr output.
 _TAIL: Final = 2_000
+# How errors begin that Pallas itself puts in the place of an answer.
+_NOT_TAKEN: Final = "the server's answer "
 
 
 @asynccontextmanager
@@ -107,13 +107,12 @@ def _transport(endpoint: ServerEndpoint, headers: dict[str, str], seen: "_Seen")
         program, *arguments = config.command
         env = program_environment(endpoint.env)
         cwd = str(endpoint.cwd) if endpoint.cwd is not None else None
-        return Program(program, arguments, env, cwd, seen.stderr)
+        return StdioProgram(program, arguments, env, cwd, seen.stderr)
     if config.transport == "sse":
         return Sse(config.url, headers)
     return Http(
         config.url,
-        # A small compressed answer must not expand to a large one.
-        {**headers, "Accept-Encoding": "identity"},
+        headers,
         prepare=lambda client: client.event_hooks["response"].append(seen.answer),
         verify=True if endpoint.certificate is None else _trust(endpoint.certificate),
         trust_env=endpoint.certificate is None,
@@ -129,25 +128,6 @@ def _trust(certificate: Path) -> ssl.SSLContext:
     return trusted
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """The body of one answer, of which at most ``limit`` bytes are read."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, seen: "_Seen", limit: int) -> None:
-        self._stream = stream
-        self._seen = seen
-        self._left = limit
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            self._left -= len(chunk)
-            if self._left < 0:
-                raise self._seen.too_large()
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
 class _Seen:
     """Observations of one connection, to explain its failure."""
 
@@ -155,7 +135,6 @@ class _Seen:
         self._config = config
         self._status: int | None = None
         self._errors: TextIO | None = None
-        self._oversized = False
 
     def stderr(self) -> TextIO:
         """Return a file for the program's stderr."""
@@ -169,17 +148,6 @@ class _Seen:
         """Note the status of an answer."""
         # A server of the older era refuses unknown requests: its later answers decide.
         self._status = response.status_code
-        # The SDK bounds each event of a stream, but not a body that is read as a whole.
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            encoding = response.headers.get("content-encoding", "identity").lower()
-            stream = response.stream
-            if isinstance(stream, httpx2.AsyncByteStream):
-                response.stream = _Bounded(stream, self, 0 if encoding != "identity" else MAX_EVENT)
-
-    def too_large(self) -> httpx2.ReadError:
-        """Note that a body was endless, or expands to an unknown size."""
-        self._oversized = True
-        return httpx2.ReadError("the answer is too large")
 
     def close(self) -> None:
         """Close the file."""
@@ -192,8 +160,6 @@ class _Seen:
 
     def _reason(self, error: BaseException) -> str:
         config, leaves = self._config, list(leaves_of(error))
-        if self._oversized:
-            return f"an answer is compressed, or larger than {MAX_EVENT // 2**20} MiB; it was not read"
         if self._status in (401, 403):
             return f"HTTP {self._status}: {_credentials(config)}"
         for leaf in leaves:
@@ -201,6 +167,8 @@ class _Seen:
                 return (
                     f"{config.command[0]} cannot be started ({leaf.strerror}); correct it at {config.where}"
                 )
+            if isinstance(leaf, TooLarge):
+                return f"{_NOT_TAKEN}was refused: {leaf}"
             if isinstance(leaf, httpx2.ConnectError):
                 return f"cannot connect ({leaf}); is it running at the url of {config.where}?"
             if isinstance(leaf, httpx2.HTTPStatusError):
@@ -209,6 +177,8 @@ class _Seen:
         if ended is not None:
             return str(ended)
         refusal = next((leaf for leaf in leaves if isinstance(leaf, MCPError)), None)
+        if refusal is not None and refusal.message.startswith(_NOT_TAKEN):
+            return refusal.message
         failed = self._status is not None and self._status >= 400
         if refusal is not None and refusal.code != CONNECTION_CLOSED and not failed:
             return f"it answered with an error: {refusal}"

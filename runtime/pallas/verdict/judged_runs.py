@@ -30,13 +30,17 @@ class JudgedTurn:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A test or a run; ``problem`` is why it cannot be judged."""
+    """A test or a run; ``problem`` is why it cannot be judged.
+
+    ``scored`` is a test with scorers, all of whose turns are recorded.
+    """
 
     name: str
     source: RunSource
     agent: str
     turns: tuple[JudgedTurn, ...] = ()
     problem: str = ""
+    scored: AgentTest | None = None
 
     @property
     def agents(self) -> frozenset[str]:
@@ -74,7 +78,8 @@ def _of_test(test: AgentTest) -> JudgedRun:
             return JudgedRun(test.name, "test", test.agent, problem=one_line(str(error), 300))
         asked = replace(recording.first, agent=test.agent, question=turn.ask, images=turn.images)
         turns.append(JudgedTurn(replace(recording, runs=(asked, *recording.runs[1:])), turn))
-    return JudgedRun(test.name, "test", test.agent, tuple(turns))
+    scored = test if test.scorers and len(turns) == len(test.turns) else None
+    return JudgedRun(test.name, "test", test.agent, tuple(turns), scored=scored)
 
 
 def _of_run(run: RecentRun) -> JudgedRun:

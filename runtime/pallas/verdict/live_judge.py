@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Final
 
-from pallas.agent_tests.agent_test import TurnTest
+from pallas.agent_tests.agent_test import AgentTest, TurnTest
 from pallas.agent_tests.expectations import failures, timeless
 from pallas.agent_tests.recording_groups import RecordingGroup, RecordingGroups
+from pallas.agent_tests.scorers import Scorers
 from pallas.client.own_fleet import needed_by_all
 from pallas.config import Project
 from pallas.executors.replay.replay import ReplayPlan
@@ -29,14 +31,18 @@ from .live_words import live_judgement, with_answered
 from .undecided import changed_server, not_asked, undecidable
 from .verdict_words import SAME, Judgement, digest_of, shown_verdict
 
+SCORER_S: Final = 10.0
+"""Seconds that a scorer has in a verdict."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A run with its word; ``passes`` as in ``RunVerdict``."""
+    """A run with its word; ``passes`` as in ``RunVerdict``, ``live`` what scorers judge."""
 
     judgement: Judgement
     asked: ModelCalls = field(default_factory=ModelCalls)
     passes: bool | None = None
+    live: Recording | None = None
 
 
 class LiveJudge:
@@ -52,6 +58,9 @@ class LiveJudge:
         self._places = HostPlaces.of(project.root)
         self._live = request.live or LiveRequest(max_cost=0, concurrency=1)
         self._prices = ModelPrices(project, PriceBook(project.prices))
+        self._scorers = Scorers(project.root, SCORER_S)
+        self.recordings: dict[str, tuple[Recording, ...]] = {}
+        """Those of the runs that came to their end, one of each turn, by name."""
 
     async def verdicts(self) -> AsyncGenerator[RunVerdict]:
         """What becomes of each run, as soon as it is known. Raises ConfigError as ``Judge`` does."""
@@ -113,14 +122,32 @@ class LiveJudge:
     async def _of_turns(self, fleet: ReplayFleet, run: JudgedRun) -> _Judged:
         """The first turn that is not the same, or the first for which nothing more can be said."""
         found = _Judged(SAME, passes=True if run.source == "test" else None)
+        ended = list[Recording]()
         for turn in run.turns:
             judged = await self._of_turn(fleet, turn)
+            ended += [judged.live] if judged.live is not None else []
             counts = ModelCalls.sum((found.asked, judged.asked)) or ModelCalls()
             first = judged.judgement if found.judgement == SAME or judged.passes is False else found.judgement
-            found = _Judged(first, counts, found.passes and judged.passes)
+            found = _Judged(first, counts, found.passes and judged.passes, judged.live)
             if first.word in ("fails", "not decided"):
                 break
+        if len(ended) == len(run.turns):
+            self.recordings[run.name] = tuple(map(self._places.all_marked, ended))
+        if run.scored is not None and found.passes and found.live is not None:
+            found = await self._scored(run.scored, found, found.live)
         return found if found.judgement.word != "not decided" else replace(found, passes=None)
+
+    async def _scored(self, test: AgentTest, found: _Judged, live: Recording) -> _Judged:
+        """What the scorers of a test say of a run that meets its expectations."""
+        asking = await self._scorers.asking(test)
+        others = replace(test, scorers=tuple(each for each in test.scorers if each not in asking))
+        if unmet := await self._scorers.failures(others, live):
+            judgement = Judgement("fails", live.first.agent, f"expected: {unmet[0]}")
+            return replace(found, judgement=judgement, passes=False)
+        if asking:
+            what = f"{found.judgement.what} (its scorer {asking[0]} asks a model, and is not run)".lstrip()
+            return replace(found, judgement=replace(found.judgement, what=what), passes=None)
+        return found
 
     async def _of_turn(self, fleet: ReplayFleet, turn: JudgedTurn) -> _Judged:
         recorded = self._places.all_placed(turn.recording)
@@ -135,6 +162,7 @@ class LiveJudge:
         except Fault as fault:
             return _Judged(Judgement("fails", recorded.first.agent, fault.message))
         asked = self._prices.paid(outcome.asked)
+        outcome = replace(outcome, recording=self._places.all_placed(outcome.recording))
         return replace(await self._said(turn.turn, recorded, outcome, running), asked=asked)
 
     async def _said(
@@ -163,8 +191,8 @@ def _by_test(turn: TurnTest | None, found: Judgement, live: Recording) -> _Judge
         return _Judged(found)
     unmet = next(_unmet(turn, live), "")
     if not unmet:
-        return _Judged(found, passes=True)
-    return _Judged(Judgement("fails", live.first.agent, f"expected: {unmet}"), passes=False)
+        return _Judged(found, passes=True, live=live)
+    return _Judged(Judgement("fails", live.first.agent, f"expected: {unmet}"), passes=False, live=live)
 
 
 def _unmet(turn: TurnTest, live: Recording) -> Iterator[str]:

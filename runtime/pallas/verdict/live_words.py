@@ -59,7 +59,7 @@ def with_answered(recorded: Recording, live: Recording, running: Collection[str]
         for each in run.steps:
             if calls := left.get(_call_key(run, each)):
                 found += _answered(recorded, *calls.pop(0), run, each.step, running)
-    return replace(live, runs=tuple(found))
+    return replace(live, runs=tuple(found), offers={**recorded.offers, **live.offers})
 
 
 def _answered(
@@ -101,7 +101,8 @@ def _unanswered(outcome: ReplayOutcome, live: Recording) -> Iterator[tuple[Recor
     asked = {(each.run_id, each.number) for each in outcome.asked}
     for run in live.runs:
         for step in (each.step for each in run.steps if each.step.kind == "model"):
-            if step.state == "failed" and ((run.id, step.number) in asked or not step.attempts):
+            is_cut = step.state in ("failed", "cancelled")
+            if is_cut and ((run.id, step.number) in asked or not step.attempts):
                 yield run, step
 
 

@@ -5,6 +5,6 @@ their downstreams, and ``verdict`` compares what an echo received with what the 
 """
 
 from .check import check_bearer
-from .verdict import Verdict
+from .verdict import BearerVerdict
 
-__all__ = ["Verdict", "check_bearer"]
+__all__ = ["BearerVerdict", "check_bearer"]

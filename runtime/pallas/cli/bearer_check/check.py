@@ -29,7 +29,7 @@ from pallas.model import Fault
 from pallas.safe_text import one_line
 
 from .echo import ECHO, RequestRecorder, echo_server
-from .verdict import Verdict, judge
+from .verdict import BearerVerdict, judge
 
 LEGACY: Final = "legacy"
 ERAS: Final = ("2026-07-28", LEGACY)
@@ -96,7 +96,7 @@ class StandInExecutor(FastAgentExecutor):
         return fast
 
 
-async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
+async def check_bearer(project: Project, callers: int) -> tuple[BearerVerdict, ...]:
     """Check every HTTP downstream of every agent with ``callers`` concurrent callers per protocol version.
 
     Each agent's code is imported to learn its downstreams. What runs is a stand-in with the project's own
@@ -104,7 +104,7 @@ async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
     contacts neither the project's programs nor anything outside this machine. An agent that cannot be checked
     gets a verdict with a problem.
     """
-    verdicts: list[Verdict] = []
+    verdicts: list[BearerVerdict] = []
     before = Path.cwd()
     os.chdir(project.root)
     try:
@@ -127,7 +127,7 @@ async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
 
 async def _agent(
     project: Project, config: AgentConfig, servers: tuple[str, ...], callers: int
-) -> list[Verdict]:
+) -> list[BearerVerdict]:
     async with AsyncExitStack() as stack:
         echoes = {name: await stack.enter_async_context(echo_server()) for name in servers}
         # The stand-in is in no card, and has the entry's name.
@@ -153,7 +153,7 @@ async def _agent(
 
 async def _downstream(
     url: str, agent: str, downstream: DownstreamConfig, echo: RequestRecorder, callers: int
-) -> Verdict:
+) -> BearerVerdict:
     names = [f"{era}/{number}" for era in ERAS for number in range(1, callers + 1)]
     turns = {name: (f"{name}", f"{name}, turn 2") for name in names}
     tokens = {text: _canary(name) for name in names for text in turns[name]}
@@ -237,5 +237,5 @@ def _canary(subject: str) -> str:
     return ".".join((*texts, f"canary-{secrets.token_hex(16)}"))
 
 
-def _unchecked(config: AgentConfig, problem: str) -> Verdict:
-    return Verdict(config.name, "", "", 0, (one_line(f"could not be checked: {problem}", 300),))
+def _unchecked(config: AgentConfig, problem: str) -> BearerVerdict:
+    return BearerVerdict(config.name, "", "", 0, (one_line(f"could not be checked: {problem}", 300),))

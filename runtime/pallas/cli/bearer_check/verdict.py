@@ -7,7 +7,7 @@ from .echo import HeardRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BearerVerdict:
     """The findings for one downstream of one agent. ``problems`` are lines; none of them contains a token."""
 
     agent: str
@@ -29,7 +29,7 @@ def judge(
     requests: Sequence[HeardRequest],
     callers: Mapping[str, str],
     expected: int,
-) -> Verdict:
+) -> BearerVerdict:
     """Compare the ``requests`` of one downstream with the rule for it.
 
     ``rule`` is ``forwarded`` (each call has its caller's token, and a connection has the token of one
@@ -55,7 +55,7 @@ def judge(
     ]
     if len(calls) != expected:
         problems.append(f"{len(calls)} of {expected} calls arrived")
-    return Verdict(agent, downstream, rule, len(calls), tuple(problems))
+    return BearerVerdict(agent, downstream, rule, len(calls), tuple(problems))
 
 
 def _call(request: HeardRequest, rule: str, callers: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from .chat_options import ChatOptions
 from .chat_requests import check_agent, check_thread, run_facts, wait_until_started
 from .chat_signals import Ending
 from .chat_terminal import ChatTerminal
-from .chat_turn import ChatAnswer, ChatTurn, as_json, figures, tell_end, tell_thread
+from .chat_turn import ChatReply, ChatTurn, as_json, figures, tell_end, tell_thread
 from .exit_status import ABSENT, FAILED, OK, SIGNALLED, USAGE, ChatExit
 
 _FACTS: Final = (
@@ -159,7 +159,7 @@ def body_of(options: ChatOptions) -> dict[str, Any]:
     return body
 
 
-async def _document(api: RestClient, answer: ChatAnswer) -> dict[str, Any]:
+async def _document(api: RestClient, answer: ChatReply) -> dict[str, Any]:
     if answer.document:
         return answer.document
     document: dict[str, Any] = {

@@ -17,7 +17,7 @@ from pallas.safe_text import one_line
 
 from .chat_options import ChatOptions, image_at
 from .chat_requests import thread_named
-from .chat_turn import ChatAnswer
+from .chat_turn import ChatReply
 from .transcript_file import rendered, target_of, write_new
 
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
@@ -54,7 +54,7 @@ class Host:
             body["images"] = [{"data": image.data, "mimeType": image.mime_type} for image in images]
         return body
 
-    def answered(self, answer: ChatAnswer, run: Mapping[str, Any]) -> None:
+    def answered(self, answer: ChatReply, run: Mapping[str, Any]) -> None:
         """Record an answer."""
         self.thread = answer.thread or self.thread
         self._run = answer.run or self._run

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pallas.client import RestClient
 from pallas.client.rest_client import part
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault
 from pallas.safe_text import one_line, sanitize
 
@@ -70,8 +71,7 @@ class ChatQuestions:
     async def close(self) -> None:
         """End what is asked now."""
         if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking}, timeout=1.0)
+            await cancel_and_wait(self._asking, seconds=1.0)
 
     async def _ask_all(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.client import ChatStream, RestClient, fault_in
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault, FaultType
 from pallas.model.money import cost_in
 from pallas.safe_text import PieceSanitizer, json_escape, one_line, replace_invisible, sanitize
@@ -25,7 +26,7 @@ _CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers", "notices")
 
 
 @dataclass(slots=True)
-class ChatAnswer:
+class ChatReply:
     """The result of a message. ``fault`` says why there is no answer; ``document`` is one that came whole.
 
     ``chosen`` says which agent answered when that is not obvious, and without what: backend, routed,
@@ -63,7 +64,7 @@ class ChatTurn:
         self._api, self._agent, self._terminal = api, agent, terminal
         self._questions = ChatQuestions(api, terminal, terminal_lines(terminal))
         self._frames, self._quiet = frames, quiet
-        self._answer = ChatAnswer()
+        self._answer = ChatReply()
         self._stream: ChatStream | None = None
         self._work: asyncio.Task[None] | None = None
         self._told_to_end: asyncio.Task[None] | None = None
@@ -75,7 +76,7 @@ class ChatTurn:
         self._doing = ""
         self._shown, self._thoughts = PieceSanitizer(), PieceSanitizer()
 
-    async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> ChatAnswer:
+    async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> ChatReply:
         """Run the whole turn. A run that fails or cannot begin is ``fault``; BrokenPipeError is raised."""
         self._work = asyncio.create_task(
             self._read(body) if stream else self._complete_answer(body), name="answer"
@@ -92,8 +93,7 @@ class ChatTurn:
             await self._questions.close()
             for task in (self._work, self._told_to_end):
                 if task is not None and not task.done():
-                    task.cancel()
-                    await asyncio.wait({task}, timeout=1.0)
+                    await cancel_and_wait(task, seconds=1.0)
             if self._stream is not None:
                 with suppress(Exception):
                     await self._stream.aclose()
@@ -277,7 +277,7 @@ def as_json(document: Any, indent: int | None = None) -> str:
     return replace_invisible(json.dumps(document, ensure_ascii=False, indent=indent), json_escape)
 
 
-def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:
+def figures(answer: ChatReply, run: Mapping[str, Any]) -> str:
     """Return what an answer took, in one line. ``run`` is the fleet's facts about it; empty for none."""
     seconds = run.get("seconds")
     took = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else answer.seconds
@@ -305,7 +305,7 @@ def problem_of(fault: Fault) -> str:
     return f"error: {fault.message}" + (" (trying again may help)" if again else "")
 
 
-def tell_end(terminal: ChatTerminal, answer: ChatAnswer) -> None:
+def tell_end(terminal: ChatTerminal, answer: ChatReply) -> None:
     """Show why there is no answer, or only part of it."""
     if answer.fault is not None and not answer.cancelled:
         terminal.note(problem_of(answer.fault), RED)

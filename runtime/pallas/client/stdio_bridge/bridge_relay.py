@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault, FaultType
 
 from .bridge_requests import BridgeRequests, shown
@@ -58,10 +59,7 @@ class Relay:
             await self._finish(future)
         finally:
             future.cancel()
-            for task in tuple(self._tasks):
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=1.0)
+            await cancel_and_wait(*self._tasks, seconds=1.0)
             await self._forward.forget()
             await self._forward.close()
 

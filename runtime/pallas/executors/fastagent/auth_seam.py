@@ -13,7 +13,6 @@ from fast_agent import FastAgent
 from fast_agent.config import MCPServerAuthSettings
 
 from pallas.access.bearer_lease import current_lease, current_slot
-from pallas.bounds.bodies import accept_bounded_encodings, bound
 from pallas.downstreams.http_requests import is_answer
 from pallas.model import CredentialSource, Fault
 from pallas.telemetry import wire_http
@@ -95,7 +94,6 @@ class DownstreamAuth(httpx2.Auth):
             request.headers.pop("Authorization", None)
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
-        accept_bounded_encodings(request)
         status = None
         exchange = wire_http.sent(self._name, request)
         try:
@@ -104,7 +102,6 @@ class DownstreamAuth(httpx2.Auth):
                 status = response.status_code
                 if exchange is not None:
                     wire_http.answered(exchange, response)
-            bound(response)
         finally:
             if exchange is not None and status is None:
                 exchange.close()

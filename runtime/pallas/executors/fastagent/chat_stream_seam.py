@@ -106,7 +106,7 @@ class _ChatCompletions:
         if response.status == 200 and _is_plain_stream(response):
             if step is not None:
                 step.answered(200)
-            return ChatStream(response, self._transport, step, self._request)
+            return CompletionStream(response, self._transport, step, self._request)
         return await self._through_library(response, body, step, arguments)
 
     def _request(self, body: bytes = b"") -> httpx2.Request:
@@ -163,7 +163,7 @@ def _is_plain_stream(response: aiohttp.ClientResponse) -> bool:
     return kind == _EVENT_STREAM and "content-encoding" not in response.headers
 
 
-class ChatStream:
+class CompletionStream:
     """The pieces of one answer. It ends at ``[DONE]`` or with the response; it is then closed by itself.
 
     Raises AnswerError for what is no answer, APITimeoutError and APIConnectionError, and TooLarge.

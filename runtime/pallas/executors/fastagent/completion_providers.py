@@ -31,7 +31,7 @@ from pallas.executors.model_client.provider_connections import provider_connecti
 from pallas.health.provider_endpoint import key_place
 from pallas.llm.backend_selection import DEFAULT
 from pallas.llm.provider_port import UNREADABLE, ModelAnswer, Provider
-from pallas.llm.question import Question
+from pallas.llm.question import CompletionRequest
 from pallas.model import Fault, FaultType, Params
 from pallas.safe_text import one_line, sanitize
 
@@ -96,7 +96,7 @@ class _Backend:
         self._settings = seam.settings_with(project.settings, self._provider, own, elsewhere=foreign)
         self._makers: dict[str, tuple[Callable[..., Any], str]] = {}
 
-    async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
+    async def ask(self, model: str, question: CompletionRequest, params: Params) -> ModelAnswer:
         """Ask once. Raises Fault."""
         llm = await self._model(model)
         try:
@@ -119,7 +119,9 @@ class _Backend:
         finally:
             await _let_go(llm)
 
-    async def _generate(self, llm: Any, model: str, question: Question, params: Params) -> tuple[Any, str]:
+    async def _generate(
+        self, llm: Any, model: str, question: CompletionRequest, params: Params
+    ) -> tuple[Any, str]:
         llm.instruction = question.system or None
         asker = seam.ModelHolder(llm)
         prepare(asker)

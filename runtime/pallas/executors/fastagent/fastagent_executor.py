@@ -13,9 +13,11 @@ from fast_agent.core.harness import AgentHarness
 
 from pallas.access.bearer_lease import BearerLease, LeaseSlot, connecting, lending
 from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config.agent_code import file_warnings
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
+from pallas.deadlines import cancel_and_wait
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
 from pallas.executors.replay.replay import current_replay
@@ -167,6 +169,7 @@ class FastAgentExecutor(Executor):
             )
         name, settings = choice.name, seam.config_of(fast, choice.name)
         await asyncio.to_thread(check_servers, self._project, self._config, fast)
+        warnings = await asyncio.to_thread(file_warnings, self._project, self._config)
         self._providers.load()
         named_model = getattr(settings, "model", None) or ""
         model = (
@@ -200,6 +203,7 @@ class FastAgentExecutor(Executor):
             and bool(getattr(settings, "use_history", True)),
             instruction=sanitize(redact_text(self._instruction(settings)), MAX_INSTRUCTION),
             serves=one_line(name),
+            warnings=tuple(one_line(redact_text(str(each)), 400) for each in warnings),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
             children=seam.children_of(fast, name, partial(model_registry.referred, project=self._project)),
@@ -325,8 +329,7 @@ class FastAgentExecutor(Executor):
         if self._owner is not None:
             _, late = await asyncio.wait({self._owner}, timeout=timeout_s / 2)
             if late:
-                self._owner.cancel()
-                await asyncio.wait({self._owner}, timeout=1.0)
+                await cancel_and_wait(self._owner, seconds=1.0)
 
     def _declare(self, model: str) -> None:
         if model:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from mcp import MCPError
 
 from pallas.access.bearer_lease import LeaseSlot, context_of
+from pallas.deadlines import cancel_and_wait
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.opening import is_closed
 from pallas.mcp_client.stdio_seam import end_of, how_it_ended
@@ -205,10 +206,7 @@ class Servers:
         """Cancel the pending attempts."""
         self._closed = True
         tasks = {*self._attempts.values(), *filter(None, (self._watch, self._looking))}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=10.0)
+        await cancel_and_wait(*tasks, seconds=10.0)
 
     async def _look_on(self) -> None:
         while True:

@@ -144,7 +144,7 @@ def ready_first() -> Hook:
 def _ready_first(original: Any) -> Any:
     from fast_agent.llm.provider.streaming_timeouts import _IdleTimeoutAsyncStream
 
-    from .chat_stream_seam import ChatStream
+    from .chat_stream_seam import CompletionStream
 
     class ReadyFirst(_IdleTimeoutAsyncStream[Any]):
         """Takes pieces that have arrived without a timer for each."""
@@ -157,7 +157,7 @@ def _ready_first(original: Any) -> Any:
             return piece
 
     def with_stream_idle_timeout(stream: Any, *, idle_timeout_seconds: Any, **options: Any) -> Any:
-        if isinstance(stream, ChatStream):
+        if isinstance(stream, CompletionStream):
             return ReadyFirst(stream, idle_timeout_seconds=idle_timeout_seconds, **options)
         return original(stream, idle_timeout_seconds=idle_timeout_seconds, **options)
 

@@ -15,7 +15,7 @@ from fast_agent import FastAgent
 from mcp_types import Implementation
 
 from pallas import __version__
-from pallas.config.agent_choice import Candidate
+from pallas.config.agent_choice import AgentCandidate
 from pallas.config.agent_text import FILTERS
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model.redaction import redact_text
@@ -87,10 +87,10 @@ def silence_consoles() -> None:
         each.quiet = True
 
 
-def candidates_of(fast: FastAgent, own: Collection[Path] | None) -> tuple[Candidate, ...]:
+def candidates_of(fast: FastAgent, own: Collection[Path] | None) -> tuple[AgentCandidate, ...]:
     """Return the agents that may be served: all, or only those of the cards ``own`` (links followed)."""
     return tuple(
-        Candidate(
+        AgentCandidate(
             name, bool(getattr(data.get("config"), "default", False)), bool(data.get("tool_only", False))
         )
         for name, data in fast.agents.items()

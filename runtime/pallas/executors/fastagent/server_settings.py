@@ -12,7 +12,7 @@ from pydantic import FileUrl
 
 from pallas.child_environment import program_environment
 from pallas.downstreams.opening import Settings
-from pallas.downstreams.transports import Http, Program, Sse, Transport
+from pallas.downstreams.transports import Http, Sse, StdioProgram, Transport
 from pallas.executors.faults.fault_injection import FaultInjection, Send
 from pallas.executors.faults.faulty_transport import make_faulty
 from pallas.executors.replay.replay import current_replay
@@ -46,7 +46,7 @@ def transport_of(name: str, entry: Any, registry: Any) -> Transport:
             base=program_environment({}),
             overrides=entry.env,
         )
-        return Program(entry.command, tuple(entry.args or ()), env, entry.cwd)
+        return StdioProgram(entry.command, tuple(entry.args or ()), env, entry.cwd)
     if not entry.url:
         raise ValueError(f"server {name} has no url")
     headers = _headers(entry)

@@ -1,4 +1,5 @@
-"""Faults that are injected into the calls of models and tools: docs/scripted-model.md.
+"""Faults that are injected into the calls of models and tools, as real ones would come.
 
+docs/scripted-model.md#faults describes them.
 ``fault_injection`` chooses and applies them, ``provider_failures`` are the answers of providers that fail.
 """

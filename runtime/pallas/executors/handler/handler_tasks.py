@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Final
 
+from pallas.deadlines import cancel_and_wait
 from pallas.safe_text import one_line
 
 from .handler_faults import Exited
@@ -37,8 +38,7 @@ class HandlerTasks:
 
     async def leave(self, task: asyncio.Task[Any], what: str) -> None:
         """Cancel a task, and wait a moment for it; ``what`` is its name in the log if it goes on."""
-        task.cancel()
-        await asyncio.wait({task}, timeout=GRACE)
+        await cancel_and_wait(task, seconds=GRACE)
         if not task.done():
             log.warning(
                 "%s: %s continues though it was cancelled; catch asyncio.CancelledError only to clean up, "

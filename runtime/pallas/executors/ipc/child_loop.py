@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from pallas import __version__
+from pallas.deadlines import cancel_and_wait
 from pallas.model.codec import Undecodable
 from pallas.telemetry.log import Forwarder, forward_logging
 from pallas.telemetry.stall_watch import Stall, StallWatch
@@ -28,9 +29,9 @@ from .child_messages import (
     ChildHello,
     CloseChild,
     FleetHello,
+    FormAnswer,
     ForwardedRecord,
     MessageDecoder,
-    QuestionAnswer,
     encode_message,
 )
 from .child_questions import QuestionsToFleet
@@ -101,10 +102,7 @@ class ChildLoop(ABC):
     async def _close(self, timeout_s: float) -> None:
         """Cancel the calls, and wait for them for up to ``timeout_s``."""
         calls = set(self._calls.values())
-        for call in calls:
-            call.cancel()
-        if calls:
-            await asyncio.wait(calls, timeout=timeout_s)
+        await cancel_and_wait(*calls, seconds=timeout_s)
 
     def _cancel_unknown(self, call: int) -> None:
         """Answer the cancel of a call that has not begun, or is over."""
@@ -162,7 +160,7 @@ class ChildLoop(ABC):
                     call.cancel()
                 else:
                     self._cancel_unknown(number)
-            case QuestionAnswer():
+            case FormAnswer():
                 self.questions.resolve(message)
             case CloseChild():
                 self._close_timeout_s = message.seconds

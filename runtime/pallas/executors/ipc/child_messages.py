@@ -40,7 +40,7 @@ class CancelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionAnswer:
+class FormAnswer:
     """The answer to a question of the child, or the body of a Fault."""
 
     question: int
@@ -101,7 +101,7 @@ class ForwardedRecord:
     record: dict[str, Any]
 
 
-FROM_FLEET: Final = (FleetHello, CancelCall, QuestionAnswer, CloseChild)
+FROM_FLEET: Final = (FleetHello, CancelCall, FormAnswer, CloseChild)
 FROM_CHILD: Final = (ChildHello, CallCancelled, DropQuestion, ForwardedRecord)
 
 

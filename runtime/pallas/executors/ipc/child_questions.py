@@ -14,7 +14,7 @@ from typing import Any
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
 
-from .child_messages import DropQuestion, QuestionAnswer
+from .child_messages import DropQuestion, FormAnswer
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class ChildQuestions:
     """The fleet's side: answers each question in a task, which ends with its call at the latest."""
 
-    def __init__(self, name: str, send: Callable[[QuestionAnswer], None]) -> None:
+    def __init__(self, name: str, send: Callable[[FormAnswer], None]) -> None:
         self._name = name
         self._send = send
         self._open: dict[int, tuple[int, asyncio.Task[None]]] = {}
@@ -45,7 +45,7 @@ class ChildQuestions:
     def refuse(self, question: int, fault: Fault) -> None:
         """Answer with ``fault`` at once. Raises Undecodable for a number already used."""
         self._take(question)
-        self._send(QuestionAnswer(question, fault=fault.to_body()))
+        self._send(FormAnswer(question, fault=fault.to_body()))
 
     def cancel(self, question: int) -> None:
         """Cancel a question that the child dropped."""
@@ -67,17 +67,17 @@ class ChildQuestions:
         try:
             result = await work()
         except Fault as fault:
-            self._send(QuestionAnswer(question, fault=fault.to_body()))
+            self._send(FormAnswer(question, fault=fault.to_body()))
         except asyncio.CancelledError:
             cancelled = Fault(FaultType.TRANSPORT, "the question was cancelled")
-            self._send(QuestionAnswer(question, fault=cancelled.to_body()))
+            self._send(FormAnswer(question, fault=cancelled.to_body()))
             raise
         except Exception:
             log.exception("%s: a question of its process could not be answered", self._name)
             failed = Fault(FaultType.INTERNAL, "it could not be asked; the log has the details")
-            self._send(QuestionAnswer(question, fault=failed.to_body()))
+            self._send(FormAnswer(question, fault=failed.to_body()))
         else:
-            self._send(QuestionAnswer(question, result))
+            self._send(FormAnswer(question, result))
 
 
 class QuestionsToFleet:
@@ -106,7 +106,7 @@ class QuestionsToFleet:
         finally:
             del self._open[number]
 
-    def resolve(self, answer: QuestionAnswer) -> None:
+    def resolve(self, answer: FormAnswer) -> None:
         """Hand the fleet's answer to the code that waits for it."""
         future = self._open.get(answer.question)
         if future is None or future.done():

@@ -164,7 +164,7 @@ class AgentChild(ChildLoop):
         except Exception as error:
             self.send(self._failure(command.call, error))
         else:
-            self._report_offers()
+            self._report()
             sources = self._sources if command.name == "load" else None
             self.send(CommandDone(command.call, executor.info, sources.read if sources is not None else {}))
 

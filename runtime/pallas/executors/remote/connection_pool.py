@@ -5,6 +5,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from pallas.deadlines import cancel_and_wait
+
 from .remote_connection import ConnectionKey, RemoteConnection
 
 KEEP: Final = 16
@@ -86,10 +88,7 @@ class ConnectionPool:
         if not self._ending:
             return
         _, late = await asyncio.wait(self._ending, timeout=timeout_s)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=1.0)
+        await cancel_and_wait(*late, seconds=1.0)
 
     def _end(self, connection: RemoteConnection) -> None:
         if not connection.was_opened:

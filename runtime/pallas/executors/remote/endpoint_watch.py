@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pallas.config.models import DownstreamConfig
+from pallas.deadlines import cancel_and_wait
 from pallas.health.probe.server_probe import Eras, look, probe_client
 from pallas.model import ProbeResult
 
@@ -69,8 +70,7 @@ class EndpointWatch:
         """Stop checking."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            await asyncio.wait({task}, timeout=2.0)
+            await cancel_and_wait(task, seconds=2.0)
 
     async def _run(self, verify: ssl.SSLContext | bool) -> None:
         eras: Eras = {}

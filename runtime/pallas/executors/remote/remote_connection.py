@@ -133,7 +133,7 @@ class RemoteConnection(ClientTask):
 
         return Http(
             self._url,
-            {**self._headers, "Accept-Encoding": "identity"},
+            self._headers,
             self.auth,
             httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout),
             lambda client: make_faulty(client, self._inject),

@@ -5,20 +5,17 @@ configured origin, and only during the caller's run. The SDK sends each message 
 caller, which holds the run's bearer lease.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 
 from pallas.access.bearer_lease import current_lease
-from pallas.bounds import MAX_MESSAGE
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
 
-MAX_BODY: Final = MAX_MESSAGE
-"""Bytes of one answer that is no stream of events."""
 _MAX_WAIT: Final = 3_600.0
 
 
@@ -81,7 +78,6 @@ class RemoteAuth(httpx2.Auth):
         try:
             response = yield request
             status = response.status_code
-            response.stream = _Bounded(response.stream, response.headers)
             if exchange is not None:
                 wire_http.answered(exchange, response)
             if noted is not None and request.method == "POST":
@@ -101,34 +97,6 @@ class RemoteAuth(httpx2.Auth):
         if self._forward and bearer and _origin(request.url) == self._origin:
             return bearer, "forwarded"
         return "", "none"
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """An answer body that ends the connection when it is too large.
-
-    A stream of events may last: the client bounds each of its events. A compressed one, which was not
-    requested, is not read: a small answer must not expand to a large one.
-    """
-
-    def __init__(self, stream: Any, headers: httpx2.Headers) -> None:
-        self._stream = stream
-        streams = headers.get("content-type", "").lower().startswith("text/event-stream")
-        self._left = None if streams else MAX_BODY
-        self._packed = headers.get("content-encoding", "identity").strip().lower() != "identity"
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._packed:
-            raise httpx2.ReadError("the answer is compressed, and was asked not to be")
-        async for data in self._stream:
-            if self._left is not None:
-                self._left -= len(data)
-                if self._left < 0:
-                    raise httpx2.ReadError(f"the answer has more than {MAX_BODY} bytes")
-            yield data
-
-    async def aclose(self) -> None:
-        """Close the body."""
-        await self._stream.aclose()
 
 
 def configured_in(headers: Mapping[str, str]) -> str:

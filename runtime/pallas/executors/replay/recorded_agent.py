@@ -103,7 +103,7 @@ def _record(details: tuple[StepDetail, ...], steps: RunSteps) -> None:
         if response:
             structured, is_error = response.get("structuredContent"), bool(response.get("isError"))
             step.content(response.get("content", ()), is_error=is_error, structured=structured)
-        step.finish("failed" if value.state == "failed" else "done", value.fault)
+        step.finish(value.state if value.state in ("failed", "cancelled") else "done", value.fault)
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from mcp.server import Server
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp_types import CallToolResult, ListToolsResult, Tool
 
+from pallas.deadlines import cancel_and_wait
 from pallas.recordings.loose_match import is_stored, stand_in
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_agent
@@ -56,8 +57,7 @@ async def recorded_server(replay: Replay, name: str) -> AsyncIterator[Any]:
         try:
             yield ours
         finally:
-            task.cancel()
-            await asyncio.wait({task}, timeout=_END_S)
+            await cancel_and_wait(task, seconds=_END_S)
 
 
 def _server(replay: Replay, name: str) -> Server[Any]:

@@ -16,7 +16,7 @@ from pallas.model.dated_template import DatedTemplate
 from pallas.model.server_offer import ServerOffer
 from pallas.recordings.event_stream import events_of
 from pallas.recordings.first_difference import loaded
-from pallas.recordings.nested_runs import NestedCall
+from pallas.recordings.nested_runs import RecordedCall
 from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
 from pallas.recordings.recorded_tools import RecordedTools
 from pallas.telemetry.step_record import current_step, enclosing_step
@@ -108,7 +108,7 @@ class Replay:
         self.tools = RecordedTools(plan.recording)
         self.templates: dict[str, tuple[DatedTemplate, ...]] = {}
         """The templates of instructions that name the date, by agent."""
-        self.call_of: Callable[[str], NestedCall | None] = lambda run_id: None
+        self.call_of: Callable[[str], RecordedCall | None] = lambda run_id: None
         """The call that led to a run in flight; set by the fleet that has the runs."""
         self.admit: Admit | None = None
         """With a plan that goes on."""

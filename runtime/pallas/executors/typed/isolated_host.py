@@ -14,6 +14,7 @@ from platformdirs.unix import Unix
 
 from pallas.child_environment import bare_environment
 from pallas.config import AgentConfig, Project
+from pallas.deadlines import cancel_and_wait
 from pallas.executors.ipc.child_messages import CallCancelled
 from pallas.ledger.ledger_address import address_of, database_url_of
 from pallas.messaging.messaging_port import Delivery, HandlerReply
@@ -230,8 +231,7 @@ class IsolatedHost:
 
     async def _stop_replacing(self) -> None:
         if (replacing := self._replacing) is not None:
-            replacing.cancel()
-            await asyncio.wait({replacing}, timeout=_LEAVE_TIMEOUT_S)
+            await cancel_and_wait(replacing, seconds=_LEAVE_TIMEOUT_S)
 
     async def _leave(self, timeout_s: float) -> None:
         if self._connection is not None:

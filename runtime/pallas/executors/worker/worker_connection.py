@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config.kinds import WorkerConfig
+from pallas.deadlines import cancel_and_wait
 from pallas.executors.ipc.child_process import (
     ChildProcess,
     children_of,
@@ -49,7 +50,7 @@ _UNKNOWN: Final = re.compile(
 _HINT: Final = "set dialect: ndjson for a worker that does not speak the Agent Client Protocol"
 
 
-class WorkerProcess(ChildProcess):
+class WorkerChild(ChildProcess):
     """The program of a worker, below a keeper, with pipes for stdin and stdout."""
 
     def __init__(self, agent: str, process: Process, status: int) -> None:
@@ -67,7 +68,7 @@ class WorkerProcess(ChildProcess):
     @classmethod
     async def start(
         cls, agent: str, command: tuple[str, ...], cwd: Path, env: Mapping[str, str]
-    ) -> "WorkerProcess":
+    ) -> "WorkerChild":
         """Start it; ``command`` begins with the path of a program. Raises OSError."""
         nothing = os.open(os.devnull, os.O_RDWR)  # in place of the channel that children of Pallas have
         try:
@@ -114,7 +115,7 @@ class WorkerConnection:
         self,
         name: str,
         config: WorkerConfig,
-        process: WorkerProcess,
+        process: WorkerChild,
         limits: WorkerLimits,
         on_end: Callable[[str], None],
     ) -> None:
@@ -152,7 +153,7 @@ class WorkerConnection:
     ) -> "WorkerConnection":
         """Start it, without a handshake. Raises Fault (TRANSPORT)."""
         try:
-            process = await WorkerProcess.start(name, command, Path(config.cwd), env)
+            process = await WorkerChild.start(name, command, Path(config.cwd), env)
         except OSError as error:
             raise Fault(
                 FaultType.TRANSPORT,
@@ -243,9 +244,7 @@ class WorkerConnection:
         await self.process.close()
         self.peer.fail(self.end_fault())
         tasks: set[asyncio.Task[Any]] = {self._watcher, *self._tasks}
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=_LAST_S)
+        await cancel_and_wait(*tasks, seconds=_LAST_S)
 
     def _how_it_ended(self) -> str:
         ended = self.process.ended

@@ -1,7 +1,7 @@
 """What a change concerns: exactly which agents and programs, and in which order. Nothing is read here."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
@@ -146,6 +146,13 @@ def plan_reload(
         keys=changed_fields(old, new, "at once") if changed.reread else (),
         reread=changed.reread,
     )
+
+
+def with_settings(plan: ReloadPlan, agents: Collection[str], new: Project) -> ReloadPlan:
+    """The plan with another version of each of ``agents`` too, for the sake of its entry in agents.yaml."""
+    more = {name: (file_of(new.agents[name], new),) for name in agents if name in plan.needs}
+    reload = {**more, **plan.reload}
+    return replace(plan, reload=reload, layers=_layers(plan.needs, {*reload, *plan.add}))
 
 
 def only_scripted_moved(old: Project, new: Project) -> bool:

@@ -276,8 +276,10 @@ def place_of_key(project: Project, key: str) -> str:
     return f"{file.name}:{line}" if line else file.name
 
 
-def config_changes(plan: ReloadPlan, old: Project, new: Project) -> tuple[Change, ...]:
-    """List the changes of agents.yaml that new versions of agents do not report."""
+def config_changes(
+    plan: ReloadPlan, old: Project, new: Project, reported: Collection[str]
+) -> tuple[Change, ...]:
+    """List the changes of agents.yaml that were applied, and that no event of ``reported`` agents says."""
     file = shown(new.root, new.agents_file)
     found = [_change(_KEYS.get(key, key), getattr(old, key), getattr(new, key)) for key in plan.keys]
     found += [Change("agent", "removed", name) for name in plan.remove]
@@ -289,12 +291,13 @@ def config_changes(plan: ReloadPlan, old: Project, new: Project) -> tuple[Change
     ]
     for name, config in new.agents.items():
         before = old.agents.get(name)
-        if before is not None and name not in plan.reload:
-            found += _agent_changes(name, before, config)
+        if before is not None and name not in plan.reload and name not in reported:
+            found += agent_changes(name, before, config)
     return tuple(found)
 
 
-def _agent_changes(name: str, before: AgentConfig, config: AgentConfig) -> list[Change]:
+def agent_changes(name: str, before: AgentConfig, config: AgentConfig) -> list[Change]:
+    """List the changes of an agent's entry that need no new version."""
     return [
         _change(f"agents.{name}.{key}", getattr(before, key), getattr(config, key))
         for key in changed_fields(before, config, "at once")

@@ -8,6 +8,8 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Final, Literal
 
+from pallas.deadlines import cancel_and_wait
+
 from .folder_events import LONGEST, QUIET, Change, EventsLostError, folder_events, takes_any_name
 from .watched_folders import (
     MAX_FOLDERS,
@@ -195,8 +197,7 @@ async def _first(task: asyncio.Task[None], event: asyncio.Event) -> None:
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:
-    task.cancel()
-    await asyncio.wait({task}, timeout=2.0)
+    await cancel_and_wait(task, seconds=2.0)
     if task.done() and not task.cancelled():
         task.exception()  # it was told where it happened, or does not matter any more
 

@@ -346,8 +346,9 @@ class Reloader:
         files = effects.files
         if plan.script and new.scripted is not None:
             await self._read_script(new.scripted.script, began)
-        found = config_changes(plan, old, new) if changed.reread else ()
         outcomes = await self._gate.apply(plan, new, began, effects, requested=requested)
+        reported = {each.agent for each in outcomes}
+        found = config_changes(plan, old, self._fleet.project, reported) if changed.reread else ()
         failed = sorted({each.agent for each in outcomes if each.outcome == "failed"})
         live = any(each.outcome == "live" for each in outcomes)
         outcome: ReloadOutcome = "unchanged"
@@ -355,7 +356,7 @@ class Reloader:
             outcome = "live"
         elif requested and failed:
             outcome = "failed"
-        if not (found or requested or (changed.reread and plan.is_empty)):
+        if not (found or requested or (changed.reread and plan.is_empty and not outcomes)):
             return outcomes  # the agents have told all that there is to tell
         error = f"not reloaded: {', '.join(failed)}" if failed and outcome == "failed" else ""
         seconds = monotonic() - began

@@ -13,6 +13,8 @@ from .affected_agents import AgentFacts, ChangeSet, ReloadPlan, same_place
 
 _NOT_ASKED: Final = frozenset({"icons", "auth", "restart", "title", "start_timeout"})
 """Keys of an agent that are applied at once and that no request to a model, no call and no limit has."""
+_IN_REQUESTS: Final = frozenset({"params", "peers", "description"})
+"""Keys of an agent that are applied at once and that requests to its model have."""
 _NO_MODEL: Final = ("handler", "remote", "worker")
 """Kinds of agents that do not hear of their own description; the models of others see it."""
 _OF_ALL: Final = ("prices", "tools", "limits", "approvals", "trusted_servers")
@@ -25,12 +27,14 @@ class SaveEffects:
     """``files`` are the saved ones as they are shown.
 
     ``applied`` are agents that behave otherwise without another version, ``servers`` MCP servers that only
-    they themselves could tell about, each with what changed.
+    they themselves could tell about, each with what changed. ``settings`` are agents whose entries have
+    parameters, peers or descriptions that are not applied yet, each with the agents whose requests say them.
     """
 
     files: tuple[str, ...] = ()
     applied: frozenset[str] = frozenset()
     servers: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def effects_of_save(
@@ -42,20 +46,38 @@ def effects_of_save(
     files: tuple[str, ...],
 ) -> SaveEffects:
     """What a save of ``files`` changes beside the versions in ``plan``."""
-    applied = frozenset(_applied(old, new, agents)) if changed.reread else frozenset[str]()
-    return SaveEffects(files, applied, dict(_servers(changed, new, agents, plan)))
+    settings = dict(_settings(old, new, agents))
+    applied = frozenset(_applied(old, new)) if changed.reread else frozenset[str]()
+    applied = applied.union(*settings.values())
+    return SaveEffects(files, applied, dict(_servers(changed, new, agents, plan)), settings)
 
 
-def _applied(old: Project, new: Project, agents: Sequence[AgentFacts]) -> Iterator[str]:
+def _settings(
+    old: Project, new: Project, agents: Sequence[AgentFacts]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    for name, config in new.agents.items():
+        before, users = old.agents.get(name, config), set[str]()
+        if _IN_REQUESTS.intersection(changed_fields(before, config, "at once")) - _silent(config):
+            users.add(name)
+        if _said_of(before) != _said_of(config):  # the models of its callers see it
+            users.update(other.name for other in new.agents.values() if name in other.peers)
+            users.update(known.name for known in agents if _calls(known, name, new))
+        if users:
+            yield name, frozenset(users)
+
+
+def _applied(old: Project, new: Project) -> Iterator[str]:
     everyone = any(key in _OF_ALL for key in changed_fields(old, new, "at once"))
     for name, config in new.agents.items():
         before = old.agents.get(name)
-        silent = _NOT_ASKED | ({"description"} if config.kind in _NO_MODEL else set())
-        if everyone or (before is not None and set(changed_fields(before, config, "at once")) - silent):
+        changed = changed_fields(before, config, "at once") if before is not None else ()
+        if everyone or set(changed) - _silent(config):
             yield name
-        if before is not None and _said_of(before) != _said_of(config):  # the models of its callers see it
-            yield from (other.name for other in new.agents.values() if name in other.peers)
-            yield from (known.name for known in agents if _calls(known, name, new))
+
+
+def _silent(config: AgentConfig) -> frozenset[str]:
+    """Keys of an agent that change nothing in its own runs."""
+    return _NOT_ASKED | {"description"} if config.kind in _NO_MODEL else _NOT_ASKED
 
 
 def _said_of(config: AgentConfig) -> str:

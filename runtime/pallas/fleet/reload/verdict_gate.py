@@ -3,62 +3,37 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import Final
 
 from pallas.config import Project
+from pallas.deadlines import cancel_and_wait
 from pallas.model import (
     AgentChanged,
     AgentState,
     Event,
     Fault,
     FaultType,
-    HoldingTest,
     Reloaded,
     VerdictReached,
 )
-from pallas.model.redaction import redact_text
-from pallas.safe_text import one_line
 
 from ..context import FleetContext
-from .affected_agents import ReloadPlan
-from .applier import Applier
-from .failure_report import details_of
+from .affected_agents import ReloadPlan, with_settings
+from .applier import Applier, agent_changes
+from .hold_reasons import HoldReason, held_back, hold_reasons, not_judged
 from .recent_runs import RecentRuns
 from .save_effects import SaveEffects
 from .verdicts import Judged, LeadingRuns, Save, Verdicts
 
 log = logging.getLogger(__name__)
 
-# Runs that one event names, and those that one line names.
+# Runs that one event names.
 _MAX_TESTS: Final = 50
-_MAX_NAMED: Final = 5
-_MAX_WHY: Final = 300
 # Seconds that a verdict which is no longer wanted has to end.
 _END: Final = 2.0
 _NOBODY: Final = frozenset[str]()
-
-
-@dataclass(frozen=True, slots=True)
-class HoldReason:
-    """Why a version is held back: by ``tests``, else because of ``error``; ``of`` is how many were judged."""
-
-    tests: tuple[HoldingTest, ...] = ()
-    of: int = 0
-    error: str = ""
-    story: str = ""
-
-    @property
-    def line(self) -> str:
-        """``1 of 5 runs would go differently: lamps (other words: ...)``."""
-        if not self.tests:
-            return one_line(self.error, 400)
-        first, *others = self.tests
-        differing = f"{len(self.tests)} of {self.of} run{'s' * (self.of != 1)} would go differently"
-        names = [f"{first.name} ({first.why})", *(each.name for each in others[: _MAX_NAMED - 1])]
-        more = ", …" if len(self.tests) > _MAX_NAMED else ""
-        return one_line(f"{differing}: {', '.join(names)}{more}", 400)
 
 
 class VerdictGate:
@@ -179,8 +154,7 @@ class VerdictGate:
     async def _judge_beside(self, earlier: "asyncio.Task[None] | None", save: Save) -> None:
         """Reach a verdict beside the new versions; never raises."""
         if earlier is not None and not earlier.done():
-            earlier.cancel()
-            await asyncio.wait({earlier}, timeout=_END)
+            await cancel_and_wait(earlier, seconds=_END)
         try:
             leading = await self.verdicts.leading_to(save.project, save.affected)
             if leading.agents:
@@ -221,35 +195,38 @@ class VerdictGate:
         verdict = await self.verdicts.ask(judged)
         self._unjudged = None
         waiting = {name for name, each in self._held.items() if each.tests}
-        passing = waiting.intersection(verdict.agents) - _reasons(verdict, waiting).keys()
+        reasons = hold_reasons(verdict, waiting, judged.save.effects.settings)
+        passing = waiting.intersection(verdict.agents) - reasons.keys()
         if judged.verdict.is_held and passing:
             self._let_through |= passing
             self._again()
 
     async def _give_up(self) -> None:
         if (task := self._warning) is not None and not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=_END)
+            await cancel_and_wait(task, seconds=_END)
 
     async def _hold_back(self, plan: ReloadPlan, save: Save) -> tuple[Reloaded, ...]:
         """Carry out a plan except for what waits for the verdict, and the rest as that says."""
         await self._give_up()
-        new, began, saved = save.project, save.began, save.effects.files
-        guarded = self._guarded(plan, saved)
+        new, began, effects = save.project, save.began, save.effects
+        whole = with_settings(plan, effects.settings, new)
+        guarded = self._guarded(whole, effects.files)
         try:
             leading = await self.verdicts.leading_to(new, save.affected)
         except Exception as error:
             if not guarded:
                 return await self._applier.apply(plan, new, began)
-            reason = _not_run(self.verdicts.refuse(save, error, is_held=True).problem)
-            return await self._apply(plan, save, guarded, reasons=dict.fromkeys(guarded, reason))
-        concerned = leading.agents & guarded
+            reason = not_judged(self.verdicts.refuse(save, error, is_held=True).problem)
+            return await self._apply(whole, save, guarded, reasons=dict.fromkeys(guarded, reason))
+        concerned = {each for each in guarded if leading.agents & {each, *effects.settings.get(each, ())}}
         if not concerned:
-            if leading.agents - self._let_through_of(plan, saved):
+            if leading.agents - self._let_through_of(plan, effects.files):
                 self._warn(save)  # of what is applied at once, or repairs an agent
             return await self._applier.apply(plan, new, began)
-        waiting = frozenset(_held_back(dict.fromkeys(concerned, HoldReason()), plan, guarded))
-        return await self._apply(plan, save, waiting, leading=leading)
+        waiting = frozenset(held_back(dict.fromkeys(concerned, HoldReason()), whole, guarded))
+        # Settings that no run has need no other version.
+        due = _only(whole, plan.reload.keys() | waiting)
+        return await self._apply(due, save, waiting, leading=leading)
 
     def _guarded(self, plan: ReloadPlan, saved: Collection[str]) -> frozenset[str]:
         """Whose version is to be kept until the tests pass: not of those that have none that answers."""
@@ -279,7 +256,7 @@ class VerdictGate:
         if reasons is None:
             self.was_cut = True
             return outcomes
-        held = _held_back(reasons, plan, waiting)
+        held = held_back(reasons, plan, waiting)
         passing = (waiting - held.keys()) & owed.keys()  # others were reloaded by hand meanwhile
         for name in passing & self._due:
             del owed[name]
@@ -287,10 +264,7 @@ class VerdictGate:
         failed = {each.agent for each in outcomes if each.outcome == "failed"}
         rest = _only(replace(plan, add=()), passing)
         outcomes += await self._applier.reload(rest, new, began, failed)
-        told = [
-            await self._hold(name, held[name], began, save.effects.files)
-            for name in sorted(held.keys() & owed.keys())
-        ]
+        told = [await self._hold(name, held[name], save) for name in sorted(held.keys() & owed.keys())]
         return (*outcomes, *(each for each in told if each is not None))
 
     async def _judge(
@@ -311,22 +285,19 @@ class VerdictGate:
         finally:
             self.testing = ()
             if not running.done():
-                running.cancel()
-                await asyncio.wait({running}, timeout=_END)
+                await cancel_and_wait(running, seconds=_END)
         verdict = running.result()
         if verdict.problem:
-            return dict.fromkeys(waiting, _not_run(verdict.problem))
-        return _reasons(verdict, waiting)
+            return dict.fromkeys(waiting, not_judged(verdict.problem))
+        return hold_reasons(verdict, waiting, save.effects.settings)
 
-    async def _hold(
-        self, name: str, verdict: HoldReason, began: float, saved: Collection[str]
-    ) -> Reloaded | None:
+    async def _hold(self, name: str, verdict: HoldReason, save: Save) -> Reloaded | None:
         """Keep the version of an agent, and tell so unless that is known."""
         agent = self._fleet.agents.get(name)
         if agent is None:
             return None
         why, known = self._applier.owed[name], self._held.get(name)
-        if known is not None and known.story == verdict.story and not why.intersection(saved):
+        if known is not None and known.story == verdict.story and not why.intersection(save.effects.files):
             return None
         root = self._fleet.project.root
         event = Reloaded(
@@ -334,8 +305,11 @@ class VerdictGate:
             outcome="held",
             version=agent.snapshot().version,
             files=tuple(each for each in sorted(why) if (root / each).is_file()),
-            changes=await agent.unapplied(),
-            seconds=monotonic() - began,
+            changes=(
+                *await agent.unapplied(),
+                *agent_changes(name, agent.config, save.project.agents.get(name, agent.config)),
+            ),
+            seconds=monotonic() - save.began,
             error=verdict.line,
             story=verdict.story,
             tests=verdict.tests[:_MAX_TESTS],
@@ -345,46 +319,8 @@ class VerdictGate:
         return event
 
 
-def _reasons(verdict: VerdictReached, waiting: Collection[str]) -> dict[str, HoldReason]:
-    """Why each agent is held back, of those that a run has which is not the same."""
-    found: dict[str, HoldReason] = {}
-    for agent in waiting:
-        runs = [
-            each for each in verdict.runs if not each.is_fine and (not each.agents or agent in each.agents)
-        ]
-        if runs:
-            tests = [
-                _shown(HoldingTest(each.name, each.line)) for each in sorted(runs, key=lambda it: it.name)
-            ]
-            story = details_of("\n".join(f"{each.name}: {each.why}" for each in tests), None)
-            of = sum(agent in each.agents for each in verdict.runs)
-            found[agent] = HoldReason(tuple(tests), max(of, len(tests)), story=story)
-    return found
-
-
 def _not_asked(why: str) -> Fault:
     return Fault(FaultType.CONFIG, f"models are not asked: {why}")
-
-
-def _shown(test: HoldingTest) -> HoldingTest:
-    why = one_line(redact_text(test.why), _MAX_WHY)
-    return replace(test, name=one_line(test.name, 100), why=why)
-
-
-def _not_run(problem: str) -> HoldReason:
-    return HoldReason(error=problem, story=details_of(problem, None))
-
-
-def _held_back(
-    reasons: Mapping[str, HoldReason], plan: ReloadPlan, among: Collection[str]
-) -> dict[str, HoldReason]:
-    """These, and of ``among`` who needs one of them, directly or through others."""
-    held = dict(reasons)
-    for name in (name for layer in plan.layers for name in layer if name in among):
-        if name not in held and (late := plan.needs.get(name, _NOBODY) & held.keys()):
-            text = f"{min(late)}, which it needs, is held back"
-            held[name] = HoldReason(error=text, story=text)
-    return held
 
 
 def _only(plan: ReloadPlan, names: Collection[str]) -> ReloadPlan:

@@ -7,7 +7,7 @@ from contextvars import Context
 from typing import Any, Final, Protocol
 
 from pallas.config import AgentConfig, Project
-from pallas.deadlines import done_within
+from pallas.deadlines import cancel_and_wait, done_within
 from pallas.executors import Executor
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice
 from pallas.model.redaction import redact_text
@@ -47,8 +47,7 @@ class StartAttempt:
         try:
             await done_within(seconds, task)
         except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait({task}, timeout=_GRACE)
+            await cancel_and_wait(task, seconds=_GRACE)
             raise
         if not task.done():
             task.cancel()
@@ -63,8 +62,7 @@ class StartAttempt:
     async def close(self) -> None:
         """Abandon the attempt under way, in about a second."""
         if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=_GRACE)
+            await cancel_and_wait(self._task, seconds=_GRACE)
         if self._task is not None and self._task.done():
             with suppress(BaseException):
                 self._task.exception()  # no caller asks for it any more

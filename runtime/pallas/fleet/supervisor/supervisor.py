@@ -8,6 +8,7 @@ from time import monotonic, time
 from typing import Final
 
 from pallas.config.models import RestartConfig
+from pallas.deadlines import cancel_and_wait
 
 from .restart_policy import AfterFailure, RestartDecision, RestartPolicy
 
@@ -118,5 +119,4 @@ class Supervisor:
         self._due = self.restart_at = None
         if task is None or task is asyncio.current_task():
             return
-        task.cancel()
-        await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT)
+        await cancel_and_wait(task, seconds=_CANCEL_TIMEOUT)

@@ -11,6 +11,8 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from pallas.bounds.bodies import ACCEPTED, TooLarge, bound
+
 _MAX_BODY: Final = 1 << 20
 _MAX_REDIRECTS: Final = 3
 _CLEAN_UP: Final = 0.5
@@ -88,8 +90,7 @@ async def ask(
     sent.update(
         {
             "Accept": "application/json, text/event-stream",
-            # A small response must not decompress to a large one.
-            "Accept-Encoding": "identity",
+            "Accept-Encoding": ACCEPTED,
             "Content-Type": "application/json",
         }
     )
@@ -122,8 +123,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 async def _first_message(response: httpx2.Response) -> Mapping[str, Any]:
     """The response to our request, ``{}`` if it cannot be understood."""
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        return {}
+    bound(response, body_limit=_MAX_BODY)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "text/event-stream":
@@ -133,12 +133,7 @@ async def _first_message(response: httpx2.Response) -> Mapping[str, Any]:
                 if isinstance(message, dict) and ("result" in message or "error" in message):
                     return message
             return {}
-        body = bytearray()
-        async for chunk in response.aiter_raw():
-            body += chunk
-            if len(body) > _MAX_BODY:
-                return {}
-        message = json.loads(body)
-    except (ValueError, RecursionError, httpx2.SSEError):
+        message = json.loads(await response.aread())
+    except (ValueError, RecursionError, httpx2.SSEError, TooLarge):
         return {}
     return message if isinstance(message, dict) else {}

@@ -12,6 +12,7 @@ from typing import Final
 import httpx2
 
 from pallas.config.models import DownstreamConfig
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Downstream, ProbeResult, ServerConnection
 from pallas.safe_text import one_line
 
@@ -105,10 +106,7 @@ class Prober:
         tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late}
         if self._round is not None:
             tasks.add(self._round)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=2.0)
+        await cancel_and_wait(*tasks, seconds=2.0)
         if self._client is not None:
             await self._client.aclose()
 

@@ -1,11 +1,11 @@
 """The answers to callers that are not let in (RFC 6750): enough to fix the request, and no more."""
 
-import json
-from typing import Any, Final
+from typing import Final
 
-from starlette.types import Message, Scope, Send
+from starlette.types import Scope, Send
 
 from pallas.model import Fault, FaultType
+from pallas.surfaces.whole_answer import answer_json
 
 MISSING: Final = "this agent needs a token; send it as a bearer in the Authorization header"
 WRONG: Final = "this token is not accepted here; it may have expired, or be meant for another service"
@@ -28,22 +28,4 @@ async def refuse(
     """Answer with a JSON-RPC error that has no request id and repeats nothing of the caller's request."""
     fault = {"code": _CODE, "message": message, "data": {"type": FaultType.AUTH.value, "error": error}}
     body = {"jsonrpc": "2.0", "id": None, "error": fault}
-    await answer(scope, send, status, body, {"cache-control": "no-store", **(headers or {})})
-
-
-async def answer(scope: Scope, send: Send, status: int, body: Any, headers: dict[str, str]) -> None:
-    """Send ``body`` as JSON."""
-    raw = json.dumps(body).encode()
-    lines = {
-        "content-type": "application/json",
-        "content-length": str(len(raw)),
-        "x-content-type-options": "nosniff",
-        **headers,
-    }
-    start: Message = {
-        "type": "http.response.start",
-        "status": status,
-        "headers": [(name.encode(), value.encode()) for name, value in lines.items()],
-    }
-    await send(start)
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else raw})
+    await answer_json(scope, send, status, body, {"cache-control": "no-store", **(headers or {})})

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.config.auth import AuthConfig
 from pallas.model.fingerprint import fingerprint
 from pallas.surfaces.request_caller import PRINCIPAL
+from pallas.surfaces.whole_answer import answer_json
 
 from . import auth_challenge
 from .inbound_auth import Inbound
@@ -159,17 +160,15 @@ class AuthGate:
 
     async def _metadata(self, auth: AuthConfig, scope: Scope, send: Send) -> None:
         if scope["method"] not in _LOOKS:
-            await auth_challenge.answer(
-                scope, send, 405, {"error": "Method not allowed"}, {"allow": "GET, HEAD"}
-            )
+            await answer_json(scope, send, 405, {"error": "Method not allowed"}, {"allow": "GET, HEAD"})
             return
         found = document(auth, self._resource(scope))
         if found is None:
-            await auth_challenge.answer(scope, send, 404, {"error": "Not found"}, {})
+            await answer_json(scope, send, 404, {"error": "Not found"})
             return
         # Public by design: browser clients look it up as well.
         headers = {"access-control-allow-origin": "*", "cache-control": "public, max-age=60"}
-        await auth_challenge.answer(scope, send, 200, found, headers)
+        await answer_json(scope, send, 200, found, headers)
 
     def _resource(self, scope: Scope) -> str:
         server = scope.get("server") or ("", None)

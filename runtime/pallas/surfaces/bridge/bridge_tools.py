@@ -53,7 +53,7 @@ from .tool_schemas import (
 if TYPE_CHECKING:
     from pallas.questions.questions import Questions
     from pallas.runs.agent_directory import AgentDirectory
-    from pallas.sessions import Admission, DelegationOutcome, Sessions
+    from pallas.sessions import DelegationOutcome, SessionAdmission, Sessions
     from pallas.tasks import Tasks
 
 NOT_STARTED: Final = "Executor not started"
@@ -76,7 +76,7 @@ class BridgeParts:
 
     directory: "AgentDirectory"
     sessions: "Sessions"
-    admission: "Admission"
+    admission: "SessionAdmission"
     snapshot: Callable[[], FleetSnapshot]
     inbound: Inbound
     started: Callable[[], bool]

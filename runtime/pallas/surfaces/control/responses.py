@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pallas.deadlines import cancel_and_wait
 from pallas.model import Fault, FaultType, codec
 from pallas.model.refusals import REASON
 
@@ -105,9 +106,7 @@ async def within[T](seconds: float, request: Request, work: Awaitable[T]) -> T:
             raise ClientDisconnect
         raise Fault(FaultType.TIMEOUT, f"the fleet did not answer within {seconds:.0f} s")
     finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.wait({task, gone}, timeout=1.0)
+        await cancel_and_wait(task, gone, seconds=1.0)
 
 
 async def _disconnected(request: Request) -> None:

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.model import Fault, FaultType, TokenScope, codec
 from pallas.model.operations import READ_ONLY
 from pallas.safe_text import handle_start, one_line
+from pallas.surfaces.whole_answer import answer
 
 from .control_tokens import (
     FULL_VARIABLE,
@@ -107,16 +108,7 @@ async def refuse(
 ) -> None:
     """Answer with a Fault. Its text repeats nothing that the caller sent."""
     body = codec.dumps(fault.to_body())
-    lines = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        "cache-control": "no-store",
-        "x-content-type-options": "nosniff",
-        **(headers or {}),
-    }
-    raw = [(name.encode(), value.encode()) for name, value in lines.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    await answer(scope, send, status, body, {"cache-control": "no-store", **(headers or {})})
 
 
 def _bearer(scope: Scope) -> str:

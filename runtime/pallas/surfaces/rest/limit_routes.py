@@ -6,8 +6,9 @@ from starlette.requests import Request
 
 from pallas.model import Principal
 from pallas.model.spend_limits import AccountStatus, plain_amount
+from pallas.model.time_text import iso
 
-from .response_models import PageOf, iso
+from .response_models import PageOf
 from .rest_parts import RestParts
 from .route_table import Routes, principal_of
 from .run_models import AccountModel

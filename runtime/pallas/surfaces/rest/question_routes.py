@@ -7,11 +7,12 @@ from starlette.requests import Request
 
 from pallas.model.codec import loads
 from pallas.model.questions import AuditRecord, Question, QuestionAnswer
+from pallas.model.time_text import iso
 from pallas.questions.questions import Questions
 
 from .request_body import Cursor, Filter, Id, Limit, page_of, plain
 from .request_models import QuestionAnswerBody
-from .response_models import AuditModel, PageOf, QuestionModel, iso
+from .response_models import AuditModel, PageOf, QuestionModel
 from .route_table import Routes, principal_of
 
 State = Literal["open", "answered", "expired", "withdrawn", "all"]

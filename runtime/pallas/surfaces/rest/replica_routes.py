@@ -5,9 +5,10 @@ from typing import Any
 from starlette.requests import Request
 
 from pallas.model import ReplicaRecord
+from pallas.model.time_text import iso
 
 from .request_body import Cursor, Id, Limit, page_of, plain
-from .response_models import PageOf, ReplicaModel, iso
+from .response_models import PageOf, ReplicaModel
 from .route_table import Routes
 
 

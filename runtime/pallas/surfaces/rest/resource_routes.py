@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.model import ContextBill, Fault, FaultType, Resource, ResourceKind
+from pallas.model.time_text import iso
 from pallas.safe_text import sanitize
 
 from .request_body import Cursor, Limit, Which, page_of, plain
@@ -35,7 +36,6 @@ from .response_models import (
     Ref,
     SecretModel,
     ToolRuleModel,
-    iso,
 )
 from .route_table import Routes, principal_of
 

@@ -1,19 +1,14 @@
 """The bodies that the REST API sends, as in the OpenAPI document: camelCase, times in ISO 8601."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from pallas.model.context_bill import ContextKind
+from pallas.model.time_text import iso
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 JsonObject = dict[str, Any]
-
-
-def iso(seconds: float) -> str:
-    """Format Unix seconds as ISO 8601 in UTC, for example ``2026-03-12T15:42:00.123Z``."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def iso_or_none(seconds: float | None) -> str | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from pallas.deadlines import cancel_and_wait
 from pallas.model import (
     Event,
     Fault,
@@ -133,10 +134,7 @@ class RestRuns:
             timer.cancel()
         self._timers.clear()
         tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
+        await cancel_and_wait(*tasks, seconds=CLOSE_TIMEOUT)
 
     async def _run(self, request: RunRequest, started: asyncio.Future[RunLog], keyed: bool) -> None:
         chunks = Chunks(request.agent)

@@ -97,7 +97,7 @@ class StepModel(CostModel):
     name: str
     provider: str | None
     url: str | None
-    state: Literal["begun", "done", "failed", "unknown", "parked"]
+    state: Literal["begun", "done", "failed", "cancelled", "unknown", "parked"]
     startedAt: Time
     seconds: float | None
     firstToken: float | None

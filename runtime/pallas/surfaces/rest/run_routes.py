@@ -11,6 +11,7 @@ from pallas.model import Fault, RunRecord, Step, StepDetail
 from pallas.model.codec import Undecodable, loads
 from pallas.model.money import cost_fields
 from pallas.model.refusals import REASON, not_found
+from pallas.model.time_text import iso
 from pallas.recordings.recording_folder import archive_of
 from pallas.runs.lost_calls import unfinished_calls
 from pallas.runs.run_costs import RunCost, RunCosts
@@ -21,7 +22,6 @@ from .limit_routes import account_out
 from .request_body import Cursor, Filter, Id, Limit, page_of, plain
 from .response_models import (
     PageOf,
-    iso,
     iso_or_none,
 )
 from .route_table import HEAD, Routes, principal_of

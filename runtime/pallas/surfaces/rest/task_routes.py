@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.model import Fault, FaultType, Principal, TaskRecord
+from pallas.model.time_text import iso
 from pallas.tasks import Tasks, is_ended
 
 from .chat_chunks import Chunk
 from .chunk_stream import MEDIA, STREAM_RESPONSES, event_stream
 from .request_body import Cursor, Filter, Id, Limit, page_of, plain
-from .response_models import PageOf, Task, iso
+from .response_models import PageOf, Task
 from .route_table import HEAD, Routes, principal_of
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]

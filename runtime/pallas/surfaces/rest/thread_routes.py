@@ -11,12 +11,13 @@ from pallas.model import NO_COST, Cost, Fault, FaultType, MessageRecord, Page, T
 from pallas.model.ledger_records import MAX_SEARCH
 from pallas.model.money import cost_fields
 from pallas.model.refusals import not_found
+from pallas.model.time_text import iso
 from pallas.runs.run_costs import RunCosts
 from pallas.safe_text import one_line
 
 from .request_body import AgentName, Cursor, Filter, Limit, page_of, plain
 from .request_models import ThreadChange, ThreadMade
-from .response_models import MessageModel, PageOf, PictureModel, ThreadModel, ToolCallModel, iso, iso_or_none
+from .response_models import MessageModel, PageOf, PictureModel, ThreadModel, ToolCallModel, iso_or_none
 from .route_table import Routes, principal_of
 
 # Documented and not enforced: an invalid one is simply not found.

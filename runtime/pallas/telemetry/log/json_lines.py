@@ -4,10 +4,10 @@ import json
 import logging
 import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from pallas.model.redaction import MASK, is_sensitive, redact_head, redact_text
+from pallas.model.time_text import iso
 from pallas.safe_text import json_escape, replace_invisible
 from pallas.telemetry.trace_context import current_agent, current_run
 
@@ -40,7 +40,7 @@ class JsonLines(logging.Formatter):
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """The record as plain JSON values, redacted and bounded."""
         line: dict[str, Any] = {
-            "time": _timestamp(record.created),
+            "time": iso(record.created),
             "level": record.levelname,
             "logger": record.name,
             "message": _clip(_message(record), MAX_MESSAGE),
@@ -68,10 +68,6 @@ def _of_run(record: logging.LogRecord) -> dict[str, str]:
     if run is not None and getattr(record, "run_id", run.run_id) == run.run_id:
         own = {"agent": current_agent() or run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
     return {name: value for name, value in own.items() if value and not hasattr(record, name)}
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _message(record: logging.LogRecord) -> str:
