@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import Final
@@ -146,6 +146,24 @@ class ChatConversation:
             return False
         self.changed()
         return True
+
+    @property
+    def in_progress(self) -> str:
+        """The id of the run that still answers the last question as it was read; empty if none does."""
+        last = self.entries[-1] if self.entries and self.run is None else None
+        return last.run_id if last is not None and last.role == "note" else ""
+
+    async def read_answer_again(self) -> None:
+        """Show what was added to an answer in progress. Raises Fault."""
+        stored, run = self.stored, self.in_progress
+        if stored is None or not run:
+            return
+        if (rows := await stored.changed_rows()) is None:
+            return
+        newest = await asyncio.to_thread(entries_of, rows, self.agent)
+        if stored is self.stored and run == self.in_progress:  # else another question was asked meanwhile
+            self.entries[_question_at(self.entries) + 1 :] = newest[_question_at(newest) + 1 :]
+            self.changed()
 
     @property
     def untouched(self) -> bool:
@@ -401,6 +419,11 @@ class ChatConversation:
 def _title_of(question: ChatEntry) -> str:
     """The title that the ledger makes of a question."""
     return one_line(question.text, MADE_TITLE)
+
+
+def _question_at(entries: Sequence[ChatEntry]) -> int:
+    """The index of the last question; -1 if there is none."""
+    return max((at for at, entry in enumerate(entries) if entry.role == "user"), default=-1)
 
 
 def _handle() -> str:

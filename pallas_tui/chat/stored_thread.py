@@ -21,6 +21,7 @@ MAX_PAGES: Final = 20
 """Pages that are searched for the beginning of one turn."""
 MAX_TEXT: Final = 1_000_000
 _JOINT: Final = "\n\n"
+_IN_PROGRESS: Final = "This is still being answered."
 
 Fetch = Callable[[int, str], Awaitable[Page[MessageRecord]]]
 """Returns so many rows from a cursor on, the newest first. Raises Fault."""
@@ -42,6 +43,7 @@ class StoredThread:
         self._find = find
         self._cursor = ""
         self._rows: list[MessageRecord] = []
+        self._newest: list[MessageRecord] = []
 
     async def found(self) -> ThreadRecord | None:
         """Return the record; look it up the first time only. Raises Fault."""
@@ -50,6 +52,14 @@ class StoredThread:
         self.record = await self._find()
         self._find = None
         return self.record
+
+    async def changed_rows(self) -> list[MessageRecord] | None:
+        """Return the newest rows, oldest first, whole turns only; None if they are those of the last call.
+
+        Raises Fault.
+        """
+        before, self._newest = self._newest, await StoredThread(self.record, self._fetch).older(FIRST)
+        return self._newest if self._newest != before else None
 
     async def older(self, rows: int = ROWS) -> list[MessageRecord]:
         """Return the next rows further up, oldest first, whole turns only; empty at the end. Raises Fault."""
@@ -88,7 +98,7 @@ def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[ChatEntry]:
     """Return the messages of these rows of a thread, oldest first. Slow with pictures: call in a thread.
 
     An answer with all its calls is one message, as it was while it was streamed. Rows in error show their
-    reason; a note shows an answer that is still in progress.
+    reason; a note with the id of its run stands below an answer that is still in progress.
     """
     entries: list[ChatEntry] = []
     answer: _Answer | None = None
@@ -154,7 +164,7 @@ def _settled(answer: _Answer | None, agent: str) -> list[ChatEntry]:
     if wrong:
         found.append(ChatEntry("error", answer.reason, answer.at, run_id=one_line(answer.run, 60)))
     elif answer.pending:
-        found.append(ChatEntry("note", "This was still being answered when it was read.", answer.at))
+        found.append(ChatEntry("note", _IN_PROGRESS, answer.at, run_id=one_line(answer.run, 60)))
     return found
 
 

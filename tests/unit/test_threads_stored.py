@@ -162,6 +162,52 @@ async def test_older_messages_come_back_one_part_after_the_other() -> None:
     assert conversation.pruned == 0
 
 
+async def test_an_answer_in_progress_is_read_until_it_is_there() -> None:
+    pending: dict[str, Any] = {"status": "pending", "run": "r2"}
+    rows = [row(0, "user", "first"), row(1, "assistant", "one"), row(2, "user", "second", **pending)]
+
+    async def fetch(limit: int, cursor: str) -> Page[MessageRecord]:
+        return Page(tuple(rows[::-1][:limit]), "")
+
+    def shown() -> list[tuple[str, str]]:
+        return [(entry.role, entry.text) for entry in conversation.entries]
+
+    changes: list[int] = []
+    conversation = ChatConversation("research", changed=lambda: changes.append(1))
+    conversation.open(StoredThread(ThreadRecord("t", "research", "anonymous"), fetch))
+    await conversation.read_older()
+    before = shown()
+    assert before[2:] == [("user", "second"), ("note", "This is still being answered.")]
+    assert conversation.in_progress == "r2"
+    rows.append(row(3, "assistant", "partly", **pending))
+    await conversation.read_answer_again()
+    assert shown() == [*before[:3], ("assistant", "partly"), before[3]]
+    changes.clear()
+    await conversation.read_answer_again()
+    assert not changes
+    rows[2:] = [row(2, "user", "second", run="r2"), row(3, "assistant", "partly, then whole", run="r2")]
+    await conversation.read_answer_again()
+    assert shown() == [*before[:3], ("assistant", "partly, then whole")]
+    assert conversation.in_progress == ""
+
+
+async def test_an_answer_in_progress_is_left_alone_once_another_question_is_asked() -> None:
+    rows = [row(0, "user", "first", status="pending")]
+
+    async def fetch(limit: int, cursor: str) -> Page[MessageRecord]:
+        if conversation.entries:
+            conversation.begin("second", (), NOON)
+            rows[:] = [row(0, "user", "first"), row(1, "assistant", "one")]
+        return Page(tuple(rows[::-1]), "")
+
+    conversation = ChatConversation("research")
+    conversation.open(StoredThread(ThreadRecord("t", "research", "anonymous"), fetch))
+    await conversation.read_older()
+    await conversation.read_answer_again()
+    assert [entry.text for entry in conversation.entries][-1] == "second"
+    assert conversation.in_progress == ""
+
+
 def test_the_tabs_of_each_fleet_are_kept_on_their_own(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "tabs.json")
     tabs = tuple(SavedTab("research", f"conv-{number}", f"name {number}") for number in range(MAX_TABS + 5))

@@ -1,13 +1,16 @@
 """Reads a thread from its end: the newest messages first, older ones when the user scrolls up.
 
-One that was opened because of what was said in it is read up to that message.
+One that was opened because of what was said in it is read up to that message. An answer that is in progress,
+for example because the fleet was started again, is read until it is there.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from textual import on
 from textual.containers import Vertical
+from textual.timer import Timer
 
 from pallas.model import Fault, FaultType
 
@@ -27,6 +30,7 @@ class ThreadReader(Vertical):
     conversation: ChatConversation
     transcript: Transcript
     _said = ""
+    _next: Timer | None = None
 
     def show_said(self, snippet: str) -> None:
         """Read the thread until the newest message with that part of its text is shown, and select it."""
@@ -41,10 +45,26 @@ class ThreadReader(Vertical):
         if conversation.stored is not None and not conversation.entries and not self.transcript.reading:
             self._said = conversation.stored.record.snippet
             self._read(FIRST, fill=True)
+        elif conversation.in_progress:
+            self._follow_answer()
 
     def _look_again(self) -> None:
         if self.display:
             self.look()
+
+    def _follow_answer(self) -> None:
+        self.run_worker(self._read_answer(), group="answer", exclusive=True, description="read an answer")
+
+    async def _read_answer(self) -> None:
+        with suppress(Fault):  # the next look may succeed
+            await self.conversation.read_answer_again()
+        self._follow_soon()
+
+    def _follow_soon(self) -> None:
+        if self._next is not None:
+            self._next.stop()
+        if self.conversation.in_progress:
+            self._next = self.set_timer(_AGAIN, self._look_again)
 
     @on(Transcript.Top)
     def _on_top(self, event: Transcript.Top) -> None:
@@ -75,6 +95,7 @@ class ThreadReader(Vertical):
         finally:
             transcript.reading = False
             conversation.changed()
+        self._follow_soon()
 
     async def _reach(self) -> None:
         """Read on until the message that is looked for is there; it may be further up than is ever shown."""
