@@ -55,7 +55,7 @@ help:
 	@echo "make rehearse a rolling update of three replicas behind HAProxy under load: a minute; nothing may be lost"
 	@echo "make fuzz     hostile XML at everything that reads it, N=100000 inputs; no crash, no hang"
 	@echo "make house    signs of order in the source, beside their targets (ARGS='--list SIGN' for the places)"
-	@echo "make screenshots  draw the recording of the README and the pictures of docs/gallery.md"
+	@echo "make screenshots  draw the recording of the README and the pictures of docs/workbench.md#pictures"
 	@echo "make docs     build the documentation's site in build/docs/site; a broken link fails"
 	@echo "make install  set up $(VENV) only"
 

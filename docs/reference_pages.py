@@ -45,16 +45,16 @@ def _value(schema: Schema) -> str:
         return f"`{json.dumps(schema['const'])}`"
     if "enum" in schema:
         return " or ".join(f"`{json.dumps(each)}`" for each in schema["enum"])
+    bounds = " ".join(f"{sign} {schema[key]}" for key, sign in _BOUNDS if key in schema)
     if ways := schema.get("anyOf", schema.get("oneOf")):
         known = [way for way in ways if way.get("type") != "null" and way.get("$ref") != "#/$defs/Variable"]
-        return " or ".join(dict.fromkeys(filter(None, map(_value, known))))
+        return f"{' or '.join(dict.fromkeys(filter(None, map(_value, known))))} {bounds}".strip()
     types = schema.get("type", "any")
     type_ = " or ".join(each for each in types if each != "null") if isinstance(types, list) else types
     if type_ == "array":
-        return f"list of {_value(schema['items'])}" if "items" in schema else "list"
+        type_ = f"list of {_value(schema['items'])}" if "items" in schema else "list"
     if type_ == "object" and isinstance(inner := schema.get("additionalProperties"), dict):
         return f"mapping of names to {_value(inner)}"
-    bounds = " ".join(f"{sign} {schema[key]}" for key, sign in _BOUNDS if key in schema)
     return f"{type_} {bounds}".strip()
 
 

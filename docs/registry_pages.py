@@ -1,11 +1,42 @@
-"""The pages of the reference that are made of registries: actions, settings, and the control API."""
+"""The pages of the reference that are made of registries: actions, settings, operations, metrics, events."""
 
+import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, get_args
 
-from pallas.model import FleetPort, TokenScope, operations_of
+from prometheus_client.parser import text_string_to_metric_families
+
+from pallas import hookspecs, model
+from pallas.model import (
+    AgentSnapshot,
+    AgentState,
+    AuthHop,
+    BackendChosen,
+    Downstream,
+    Event,
+    Fault,
+    FaultType,
+    FleetPort,
+    FleetSnapshot,
+    FleetState,
+    Health,
+    HealthStatus,
+    LoopBlocked,
+    LoopStopped,
+    ModelCost,
+    ProbeResult,
+    RunContinued,
+    RunEvent,
+    RunFinished,
+    StepStarted,
+    TokenScope,
+    ToolEvent,
+    operations_of,
+)
+from pallas.model.event_types import CredentialSource, LoopStop, Outcome
+from pallas.surfaces.metrics import Metrics
 from pallas_tui.actions import ACTIONS, Scope
 from pallas_tui.screens.settings_screen import shown_as
 from pallas_tui.settings.settings_schema import SCHEMA, Setting
@@ -144,9 +175,8 @@ def control_api() -> str:
             choices = next(given.choices for given in each.parameters if given.name == name)
             path = path.replace(f"{{{name}}}", "|".join(choices) if choices else name.upper())
         given = ", ".join(f"`{one.wire_name}`" for one in each.parameters if one.place != "path")
-        about = " ".join((inspect.getdoc(each.function) or "").split())
-        about = about.replace("``", "`").replace("|", "\\|")
         path = path.replace("|", "\\|")
+        about = _prose(each.function.__doc__)
         rows.append(f"| `{each.http_method} {path}` | {given} | {_TOKENS[each.scope]} | {about} |\n")
     return (
         "# Operations of the control API\n\nPaths are below `/api/v1/fleet`. "
@@ -156,9 +186,95 @@ def control_api() -> str:
     )
 
 
+def _prose(text: str | None) -> str:
+    """A docstring as one line of Markdown in a table."""
+    return " ".join(inspect.cleandoc(text or "").split()).replace("``", "`").replace("|", "\\|")
+
+
+def _metrics() -> Metrics:
+    """Metrics that have seen one of everything that they count, so that each has its labels."""
+    downstreams = (Downstream("server", "http", "", ProbeResult.OK),)
+    ready, healthy = AgentState.READY, Health(HealthStatus.OK)
+    agent = AgentSnapshot("a", "A", "", ready, 0, healthy, port=1, url="", downstreams=downstreams)
+    metrics = Metrics(lambda: FleetSnapshot("p", FleetState.RUNNING, 0, "", (agent,)))
+    run = {"run_id": "r", "agent": "a"}
+    backend = {**run, "actor": "a", "model": "m", "backend": "b", "why": ""}
+    for event in (
+        RunFinished(**run, outcome="ok", seconds=1.0, tokens_in=1, models=(ModelCost("m", 5, 1),)),
+        ToolEvent(**run, server="server", tool="t", phase="completed", call_id="c"),
+        StepStarted(**run, actor="a", step=1, kind="llm"),
+        AuthHop(**run, downstream="server", source="none"),
+        LoopStopped(**run, reason="repeat"),
+        LoopBlocked(seconds=1.0, agent="a"),
+        RunContinued(**run, attempt=2),
+        BackendChosen(**backend, instead="c"),
+        BackendChosen(**backend, outcome="ok", tokens_in=1),
+    ):
+        metrics.observe(event)
+    return metrics
+
+
+def metrics() -> str:
+    """Every metric of a fleet with its labels."""
+    rows = []
+    for family in text_string_to_metric_families(_metrics().render().decode()):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        if name.startswith(("pallas_", "daedalus_")) and not name.endswith("_created"):
+            labels = dict.fromkeys(label for one in family.samples for label in one.labels if label != "le")
+            given = ", ".join(f"`{label}`" for label in labels)
+            rows.append(f"| `{name}` | {family.type} | {given} | {family.documentation} |\n")
+    values = (("outcome", Outcome), ("reason", LoopStop), ("source", CredentialSource))
+    words = "; ".join(f"`{name}` is {', '.join(get_args(of))}" for name, of in values)
+    return (
+        "# Metrics\n\nWhat `/metrics` has, in Prometheus' text format. [Health](../health.md#metrics) "
+        f"says more of labels. {words}, where the table does not say otherwise.\n\n"
+        "| name | type | labels | |\n|---|---|---|---|\n" + "".join(rows)
+    )
+
+
+def event_types() -> Iterator[type[Event]]:
+    """Every kind of event."""
+    for each in vars(model).values():
+        if isinstance(each, type) and issubclass(each, Event) and each not in (Event, RunEvent):
+            yield each
+
+
+def extension_points() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Every hook of a plugin, with its name."""
+    return ((name, each) for name, each in vars(hookspecs).items() if hasattr(each, "pallas_spec"))
+
+
+def events() -> str:
+    """Events, kinds of errors and extension points: what code of users gets."""
+    parts = [
+        "# Events, errors and extension points\n\n## Events\n\nWhat `pallas.model` has, and what the control "
+        "API and [plugins](../plugins.md) get. Each has `seq` and `at`, runs `run_id` and `agent`.\n\n"
+        "| event | fields | |\n|---|---|---|\n"
+    ]
+    for kind in event_types():
+        common = {each.name for each in dataclasses.fields(RunEvent if issubclass(kind, RunEvent) else Event)}
+        given = ", ".join(f"`{each.name}`" for each in dataclasses.fields(kind) if each.name not in common)
+        parts.append(f"| `{kind.__name__}` | {given} | {_prose(kind.__doc__)} |\n")
+    parts.append(
+        "\n## Errors\n\nEvery failure is a Fault of one of these types, with the same code on every surface. "
+        "`retryable` may be another one in a single Fault.\n\n| type | code | retryable |\n|---|---|---|\n"
+    )
+    for type_ in FaultType:
+        fault = Fault(type_, "")
+        parts.append(f"| `{type_.value}` | {fault.code} | {'yes' if fault.retryable else 'no'} |\n")
+    parts.append("\n## Extension points\n\n| function of a plugin | |\n|---|---|\n")
+    for name, each in extension_points():
+        parts.append(
+            f"| `{name}({', '.join(inspect.signature(each).parameters)})` | {_prose(each.__doc__)} |\n"
+        )
+    return "".join(parts)
+
+
 # By their paths in the site.
 REGISTRY_PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/keys.md": keys,
     "reference/settings.md": settings,
     "reference/control-api.md": control_api,
+    "reference/metrics.md": metrics,
+    "reference/events.md": events,
 }

@@ -1,1 +1,1 @@
-"""Pallas beside other frameworks that serve agents; `docs/benchmarks.md` says what is compared, and how."""
+"""Pallas beside other frameworks that serve agents; `docs/figures.md` says what is compared, and how."""

@@ -213,7 +213,6 @@ def test_replicas_grow_with_a_metric_that_the_fleet_has() -> None:
     name = metric["pods"]["metric"]["name"]
     fleet = FleetSnapshot("desk", FleetState.RUNNING, 0, "", ())
     assert f"# TYPE {name} gauge" in Metrics(lambda: fleet).render().decode()
-    assert f"| `{name}` | gauge |" in (ROOT / "docs" / "health.md").read_text()
     assert f"seriesQuery: '{name}{{" in (ROOT / "docs" / "deployment.md").read_text()
     # The number of replicas is the autoscaler's alone.
     (patch,) = patches(AUTOSCALING)

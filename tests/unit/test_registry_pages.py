@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from pallas.model import FleetPort, operations_of
+from pallas import hookspecs
+from pallas.model import Event, FaultType, FleetPort, RunEvent, operations_of
 from pallas_tui.actions import ACTIONS, Scope
 from pallas_tui.settings.settings_schema import SCHEMA
 
@@ -34,3 +35,14 @@ def test_every_operation_is_in_the_page_of_the_control_api() -> None:
     assert len(rows(page)) == len(operations_of(FleetPort))
     assert "| `POST agents/AGENT/start\\|stop\\|restart\\|reload\\|rollback` |" in page
     assert "| `GET threads` | `agent`, `limit`, `cursor`, `search`, `branches_of` | for texts, or" in page
+
+
+def test_every_event_error_and_extension_point_is_in_its_page() -> None:
+    def below(kind: type[Event]) -> set[str]:
+        return {kind.__name__}.union(*(below(each) for each in kind.__subclasses__()))
+
+    page = registry_pages.events()
+    kinds = below(Event) - {Event.__name__, RunEvent.__name__}
+    points = {name for name, each in vars(hookspecs).items() if hasattr(each, "pallas_spec")}
+    found = [name.partition("(")[0] for name in rows(page)]
+    assert sorted(found) == sorted([*kinds, *FaultType, *points])

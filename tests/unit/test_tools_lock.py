@@ -350,7 +350,7 @@ def test_names_that_look_alike_are_found_fast_and_not_without_end() -> None:
 
 
 def test_every_rule_for_instructions_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tools-lock.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "policy.md").read_text("utf-8")
     assert [rule for rule in INSTRUCTIONS if f"`{rule}`" not in page] == []
 
 

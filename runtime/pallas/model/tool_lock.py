@@ -38,7 +38,7 @@ class LockChange:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinding:
-    """Something suspicious in what a server says. ``rule`` names the rule of ``docs/tools-lock.md``."""
+    """Something suspicious in what a server says. ``rule`` names a rule of ``docs/policy.md``."""
 
     rule: str
     server: str

@@ -1,4 +1,4 @@
-"""Rules for what is suspicious in the texts of servers. ``docs/tools-lock.md`` describes each.
+"""Rules for what is suspicious in the texts of servers. ``docs/policy.md`` describes each.
 
 They are patterns and tables, no classifier: a text that avoids them is not reported, and a harmless one may
 be. A finding changes nothing at run time.
