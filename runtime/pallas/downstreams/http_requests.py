@@ -84,8 +84,9 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
     A request that fails is answered with an error once ``is_open`` says so: the SDK would end the connection
     with all its calls. Until then it raises, so that who opens the connection knows why.
 
-    What ``goes_beside`` is sent in parallel to the other requests, within 30 s, and at most 100 at a time: the SDK
-    sends nothing else before it is answered, so a server that hangs would hold up all later calls.
+    What ``goes_beside`` is sent in parallel to the other requests, within 30 s, and at most 100 at a
+    time: the SDK sends nothing else before it is answered, so a server that hangs would hold up all
+    later calls.
     """
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, is_open: Callable[[], bool]) -> None:
