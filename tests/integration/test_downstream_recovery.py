@@ -26,12 +26,19 @@ from support.counted_calls import Call, Callers, callers
 from support.live import HeardEvents, all_ready, running
 from support.waiting import poll, until
 
+from pallas.downstreams import connection
 from pallas.fleet.fleet import Fleet
 from pallas.model import ToolEvent
 
 CALLERS = 16
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen connections open at once: on a busy machine that takes longer than a call waits for its own."""
+    monkeypatch.setattr(connection, "REOPEN_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="module")

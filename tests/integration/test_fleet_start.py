@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,9 +15,19 @@ import psutil
 import pytest
 import yaml
 from support import pallas_process
-from support.live import ECHO, ERAS, agent_module, all_ready, ask, client, running, write_project
+from support.live import (
+    ECHO,
+    ERAS,
+    agent_module,
+    all_ready,
+    ask,
+    client,
+    control,
+    running,
+    write_project,
+)
 from support.ports import free_ports, is_free
-from support.waiting import poll
+from support.waiting import poll, until
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
@@ -366,3 +377,50 @@ def test_a_broken_script_of_the_offline_model_is_told_with_its_line(tmp_path: Pa
         assert process.returncode == 2
         assert "model.yaml:2" in err
         assert "Traceback" not in out + err
+
+
+DUTY = """
+from dataclasses import dataclass
+
+from pallas.contract import HandlerResponse, Text
+
+
+@dataclass
+class Order:
+    what: str
+
+
+async def duty(payload, metadata):
+    return HandlerResponse.respond(Text(payload.what))
+"""
+
+
+@pytest.mark.slow
+async def test_a_fleet_that_reloads_and_stops_leaves_no_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary := tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
+    def kinds() -> set[str]:
+        return {each.name.rpartition("-")[0] for each in temporary.iterdir()}
+
+    handler = {"kind": "handler", "handler": "desk:duty", "payload": "desk:Order", "isolation": "process"}
+    entry = {**handler, "description": "Takes one.", "memory": "256MB", "module": None, "port": None}
+    root = write_project(
+        tmp_path / "project",
+        {"shell": agent_module("shell", shell=True), "apart": None},
+        keys={"shell": {"port": None}, "apart": entry},
+        top={"port": free_ports(1)[0]},
+        files={"desk.py": DUTY},
+    )
+    async with running(root) as fleet:
+        await until(lambda: all_ready(fleet))
+        assert kinds() == {"fast-agent-output", "pallas-handler"}
+        for name in ("shell", "apart"):
+            code = root / ("agents/shell.py" if name == "shell" else "desk.py")
+            code.write_text(f"{code.read_text()}# Another version.\n")
+            await control(fleet, name, "reload")
+            assert fleet.snapshot().agent(name).reloads == 1
+            await control(fleet, name, "restart")
+    assert kinds() == set()

@@ -18,9 +18,11 @@ import pkgutil
 import resource
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -87,6 +89,8 @@ def main() -> dict[str, Any] | None:
     """Serve until the socket closes, then None; in a forked process what to run there."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     _import_everything()
+    # A process that a test kills removes no folder of its own: they are in this one.
+    tempfile.tempdir = tempfile.mkdtemp(prefix="pallas-forks-")
     children: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     poll.register(requests, select.POLLIN)
@@ -97,6 +101,7 @@ def main() -> dict[str, Any] | None:
                 if not data:
                     for pid, _ in children.values():  # their tests were killed
                         os.kill(pid, signal.SIGTERM)
+                    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
                     return None
                 if (wanted := _fork(descriptors, children, poll)) is not None:
                     return wanted
