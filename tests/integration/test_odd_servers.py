@@ -21,6 +21,7 @@ from support.odd_findings import reports
 from support.odd_fleets import EVERY, called, odd_fleet
 from support.odd_result_faults import RESULT_FAULTS
 from support.odd_servers import OddServer, build, covering, odd_server
+from support.odd_stress_faults import STRESS_FAULTS
 from support.odd_tool_faults import TOOL_FAULTS
 from support.odd_transport_faults import TRANSPORT_FAULTS
 from support.odd_wire_faults import WIRE_FAULTS
@@ -29,7 +30,7 @@ from support.waiting import poll
 from pallas.fleet.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS}
+FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS, **STRESS_FAULTS}
 COVERING = covering(FAULTS)
 BLOCK = 25
 

@@ -68,6 +68,9 @@ async def _wrapped(server: _Server, request: Request) -> Response:
     if "busy" in spec and server.refused < spec["busy"]["count"]:
         server.refused += 1
         return Response("busy", spec["busy"]["status"], {"retry-after": "1"}, "text/plain")
+    if refuses := spec.get("refuses"):
+        return Response(refuses["body"], refuses["status"], refuses["headers"])
+    await asyncio.sleep(spec.get("slow_s", 0))
     response = await _respond(server, request)
     for name, value in spec.get("headers", {}).items():
         response.headers[name] = value
@@ -81,7 +84,8 @@ async def _wrapped(server: _Server, request: Request) -> Response:
 def packed(response: Response, encoding: str) -> Response:
     """The response with its body compressed, whether the client takes that or not."""
     is_stream = isinstance(response, StreamingResponse)
-    body = response.body_iterator if is_stream else iterate_in_threadpool([bytes(response.body)])
+    given: Any = response
+    body = given.body_iterator if is_stream else iterate_in_threadpool([bytes(response.body)])
     headers = {name: value for name, value in response.headers.items() if name != "content-length"}
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -154,7 +158,8 @@ async def _events(
     form = server.spec.get("event_form", "event: message\ndata: {}\n\n").encode()
     for messages in (said, later):
         for message in messages if isinstance(messages, list) else await messages:
-            event = server.spec.get("noise", "").encode() + form.replace(b"{}", session.engine.wire(message))
+            data = session.engine.wire(message).replace(b"\n", b"\ndata: ")
+            event = server.spec.get("noise", "").encode() + form.replace(b"{}", data)
             size = server.spec.get("piece", len(event))
             for start in range(0, len(event), size):
                 yield event[start : start + size]

@@ -46,12 +46,24 @@ class OddEngine:
         elif not self._is_open and self._spec.get("first"):
             return self._too_early(self._spec["first"], number)
         before = [{"jsonrpc": "2.0", **each} for each in self._spec.get("before", ())]
+        if method == "tools/call":
+            before += self._flood(message)
         if method == "tools/call" and self._spec.get("asks"):
-            ours = f"odd-{number}"
+            ours, params = f"odd-{number}", self._spec.get("asks_params", {})
             self._held[ours] = message
-            return [*before, {"jsonrpc": "2.0", "id": ours, "method": self._spec["asks"], "params": {}}]
+            return [*before, {"jsonrpc": "2.0", "id": ours, "method": self._spec["asks"], "params": params}]
         after = [{"jsonrpc": "2.0", **each} for each in self._spec.get("after", ())]
-        return [*before, self._answer(message), *after]
+        answers = [self._answer(message)] * (2 if self._spec.get("twice") else 1)
+        return [*before, *answers, *after]
+
+    def _flood(self, message: Message) -> list[Message]:
+        """Notifications of a call; those of its progress have its token."""
+        flood = self._spec.get("flood_before", {"message": {}, "count": 0})
+        said = {"jsonrpc": "2.0", **flood["message"]}
+        if said.get("params", {}).get("progressToken") == "own":
+            token = message["params"].get("_meta", {}).get("progressToken", "none")
+            said["params"] = {**said["params"], "progressToken": token}
+        return [said] * flood["count"] if message["params"].get("name") == flood.get("tool") else []
 
     def wire(self, message: Message) -> bytes:
         """A message as its bytes, without the end of a line."""
@@ -60,7 +72,7 @@ class OddEngine:
         if self._spec.get("extra"):
             message = _with_extras(message)
         said: Any = [message] if self._spec.get("batch") else message
-        return json.dumps(said, ensure_ascii=False).encode()
+        return json.dumps(said, ensure_ascii=False, indent=self._spec.get("indent")).encode()
 
     def _too_early(self, manner: str, number: object) -> list[Message]:
         if manner == "exits":
@@ -152,9 +164,14 @@ def main(path: str) -> int:
         for _ in range(spec.get("flood", 0) // 80):
             sys.stderr.write("stderr " + "." * 72 + "\n")
         for message in messages:
-            out.write(spec.get("noise", "").encode() + engine.wire(message) + end)
-            out.flush()
+            _write(out, spec.get("noise", "").encode() + engine.wire(message) + end, spec.get("piece"))
     return 0
+
+
+def _write(out: Any, line: bytes, piece: int | None) -> None:
+    for start in range(0, len(line), piece or len(line)):
+        out.write(line[start : start + (piece or len(line))])
+        out.flush()
 
 
 if __name__ == "__main__":

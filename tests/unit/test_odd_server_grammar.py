@@ -8,11 +8,12 @@ import pytest
 from support.odd_result_faults import RESULT_FAULTS
 from support.odd_server_program import Message, OddEngine
 from support.odd_servers import MOST_FAULTS, OddServer, covering, odd_server
+from support.odd_stress_faults import STRESS_FAULTS
 from support.odd_tool_faults import TOOL_FAULTS
 from support.odd_transport_faults import TRANSPORT_FAULTS
 from support.odd_wire_faults import WIRE_FAULTS
 
-FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS}
+FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS, **STRESS_FAULTS}
 SERVERS = [*covering(FAULTS), *(odd_server(seed, FAULTS) for seed in range(1, 301))]
 
 

@@ -136,3 +136,11 @@ def test_a_type_that_refers_to_itself_is_written_out_once() -> None:
     )
     assert found["properties"]["a"]["properties"]["next"]["nullable"] is True
     assert len(json.dumps(found)) < 1_000
+
+
+@pytest.mark.parametrize(
+    "keyword", [{"$ref": 5}, {"pattern": []}, {"maximum": float("inf")}, {"minLength": "1"}, {"format": 7}]
+)
+def test_a_keyword_of_a_wrong_kind_is_left_out(keyword: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", **keyword}}}
+    assert chat_schema(schema) == {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final
 
 from pallas.safe_text import one_line
@@ -25,10 +26,11 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "properties": (dict,),
     "required": (list,),
     "enum": (list,),
-    "title": (str,),
-    "description": (str,),
-    "exclusiveMinimum": (int, float),
-    "exclusiveMaximum": (int, float),
+    "uniqueItems": (bool,),
+    **dict.fromkeys(("title", "description", "pattern", "format"), (str,)),
+    **dict.fromkeys(("$ref", "$dynamicRef", "$id", "$anchor", "$dynamicAnchor", "$comment"), (str,)),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
+    **dict.fromkeys(("multipleOf", "minLength", "maxLength", "minItems", "maxItems"), (int, float)),
 }
 _DROPPED: Final = object()
 _MAX_DEPTH: Final = 60
@@ -156,6 +158,8 @@ def _plain(schema: Any, depth: int) -> Any:
         elif key == "type":
             made = _known_types(value)
         elif key in _KINDS and type(value) not in _KINDS[key]:  # as older drafts have it, or a mistake
+            made = _DROPPED
+        if isinstance(value, float) and not isfinite(value):  # no JSON
             made = _DROPPED
         if made is not value:
             changes[key] = made
