@@ -156,6 +156,28 @@ async def test_each_word_of_models_that_were_asked(saves: GatedSaves) -> None:
     assert executed(saves.root) == []
 
 
+@pytest.mark.slow
+async def test_an_agent_in_a_process_of_its_own_is_asked_too(root: Path) -> None:
+    content = yaml.safe_load((root / "agents.yaml").read_text())
+    content["agents"]["clerk"]["isolation"] = "process"
+    content["verdict"] = {"live": "always"}
+    (root / "agents.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    expect(root, {"answer": {"contains": "lamps"}})
+    async with gated(root, database="memory") as saves:
+        calls = model_record(saves.fleet).calls
+        told(saves, "clerk", "Be brief.")
+        verdict = await asked(saves)
+        (run,) = verdict.runs
+        assert (run.word, run.passes, run.where) == ("other words", True, "lead"), run.line
+        assert verdict.asked is not None
+        assert (verdict.asked.count, verdict.asked.text) == (3, "3 model calls, $0")
+        assert model_record(saves.fleet).calls - calls == 3
+        bought = await word_of(saves, "clerk", "Sell.")
+        assert (bought.word, bought.where) == ("other tool calls", "clerk"), bought.line
+        assert bought.what == 'would call shelf__find {"what": "chairs"}, which was never recorded'
+        assert executed(saves.root) == []
+
+
 SCORERS = """
 import time
 

@@ -50,8 +50,6 @@ def not_asked(recordings: Collection[Recording], project: Project, running: Coll
             continue
         if config.kind in (*_ELSEWHERE, "handler"):
             return f"the {config.kind} {name}, which is above, would run again"
-        if config.isolation == "process":
-            return f"{name} runs in a process of its own"
     return ""
 
 

@@ -16,11 +16,12 @@ from pallas.executors.ipc.child_messages import OUT_OF_MEMORY
 from pallas.executors.ipc.people_questions import PeopleThroughFleet
 from pallas.executors.replay.replay import Replay, current_replay
 from pallas.executors.run_asker import asking
-from pallas.model import Event, Fault, FaultType, Message, StepDetail, StepState, TextDelta
+from pallas.model import Event, Fault, FaultType, Message, Step, StepDetail, StepState, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
 from pallas.model.host_places import HostPlaces
 from pallas.model.redaction import forget, redact, redact_tail
+from pallas.recordings.recorded_steps import StepRequest
 from pallas.safe_text import sanitize
 from pallas.telemetry.log import redact_project
 from pallas.telemetry.open_step import OpenStep
@@ -47,6 +48,7 @@ from .agent_messages import (
     HistoryPart,
     JournalQuestion,
     PeerList,
+    ReplayQuestion,
     RunEventMessage,
     ServerOffered,
     StepUpdate,
@@ -84,6 +86,8 @@ class AgentChild(ChildLoop):
         self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._peers = PeersThroughFleet(self.questions)
+        self._turns: dict[str, int] = {}
+        """The numbers of the turns that are answered now, by run."""
         self._state = ExecutorState(0, ())
         self._offers: dict[str, str] = {}  # the digests of those that the fleet knows, by server
         self._lag_limit_when_started = 0.0
@@ -129,7 +133,9 @@ class AgentChild(ChildLoop):
         self._forward_log(project.log_level)
         self._sources = read_sources(project.root, setup.sources)
         if setup.replay is not None:
-            Replay(setup.replay).install()
+            replay = Replay(setup.replay)
+            replay.admit = self._may_ask
+            replay.install()
         if setup.faults is not None:
             FaultInjection(setup.faults).install()
         self._executor = FastAgentExecutor(project, project.agents[setup.agent])
@@ -138,6 +144,13 @@ class AgentChild(ChildLoop):
         self._executor.when_noticed(
             lambda notice: self.send(AgentNoticed(notice.level, notice.text, notice.server))
         )
+
+    async def _may_ask(self, request: StepRequest, step: Step) -> None:
+        """Have the fleet say whether a model may be asked for real. Raises Fault if not."""
+        call, replay = self._turns[request.run_id], current_replay()
+        missed = replay.session().miss if replay is not None else None
+        miss = missed.to_body() if missed is not None else None
+        await self.questions.ask(lambda number: ReplayQuestion(call, number, step.number, step.url, miss))
 
     async def _carry_out(self, command: AgentCommand) -> None:
         executor = self._executor
@@ -184,6 +197,7 @@ class AgentChild(ChildLoop):
         if turn.bearer:
             redact(turn.bearer)
         self._peers.begin_run(turn.run_id, call)
+        self._turns[turn.run_id] = call
         try:
             await self._answer(request, history)
         except MemoryError:
@@ -199,6 +213,7 @@ class AgentChild(ChildLoop):
             if turn.bearer:
                 forget(turn.bearer)
             self._peers.end_run(turn.run_id)
+            self._turns.pop(turn.run_id, None)
             self._report()
 
     async def _answer(self, request: AgentTurn, history: list[Message]) -> None:

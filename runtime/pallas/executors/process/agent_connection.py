@@ -10,11 +10,13 @@ from typing import Any, Final
 from pallas.executors.fastagent.peer_tools import PeerCalls
 from pallas.executors.ipc.child_connection import ChildConnection, PendingCall
 from pallas.executors.ipc.child_messages import CallCancelled, CancelCall
+from pallas.executors.replay.replay import current_replay
 from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
 from pallas.model.redaction import redact_text
 from pallas.model.server_offer import StoredOffer
+from pallas.recordings.recorded_steps import StepRequest
 from pallas.telemetry.log import replay
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import RunSteps, enclosing_call
@@ -40,6 +42,7 @@ from .agent_messages import (
     LimitQuestion,
     LimitSettled,
     PeerQuestion,
+    ReplayQuestion,
     RunEventMessage,
     ServerOffered,
     StepUpdate,
@@ -77,6 +80,8 @@ class _TurnRecords:
     wire: RunWire | None
     steps: RunSteps | None
     cause: int  # the step that caused the turn
+    agent: str
+    trace_id: str
     exchanges: dict[int, OpenExchange] = field(default_factory=dict)
     open_steps: dict[int, OpenStep] = field(default_factory=dict)
 
@@ -130,7 +135,11 @@ class AgentConnection(ChildConnection[AgentCall]):
             call.answer.add_done_callback(lambda _: reservations.end())
         if trace is not None:
             self._records[call.number] = _TurnRecords(
-                trace.wire, trace.steps, enclosing_call(trace.steps) if trace.steps is not None else 0
+                trace.wire,
+                trace.steps,
+                enclosing_call(trace.steps) if trace.steps is not None else 0,
+                trace.agent,
+                trace.context.trace_id,
             )
             if len(self._records) > _LATE_TURNS:
                 self._records.popitem(last=False)
@@ -224,6 +233,8 @@ class AgentConnection(ChildConnection[AgentCall]):
                 self._answer_from_journal(message)
             case LimitQuestion():
                 self._reserve(message)
+            case ReplayQuestion():
+                self._let_ask(message)
             case LimitSettled():
                 call = self._find(message.call)
                 if call is not None and call.reservations is not None:
@@ -258,6 +269,23 @@ class AgentConnection(ChildConnection[AgentCall]):
             self.questions.refuse(message.question, fault)
             return
         work = partial(call.reservations.reserve, message.question, message.asked)
+        self.questions.answer(message.question, message.call, work)
+
+    def _let_ask(self, message: ReplayQuestion) -> None:
+        replaying, records = current_replay(), self._records.get(message.call)
+        step = records.open_steps.get(message.step) if records is not None else None
+        if replaying is None or records is None or step is None or self.questions.count() >= MAX_OPEN:
+            fault = Fault(FaultType.TRANSPORT, "the run is over, or asks for too much at once")
+            self.questions.refuse(message.question, fault)
+            return
+        if message.miss is not None:
+            replaying.note(fault_of(message.miss, "a call was not recorded"), records.trace_id)
+        value = replace(step.value, url=redact_text(message.url))
+        run, number = value.run_id, value.number
+        asked = StepRequest(
+            run, records.agent, "model", value.name, value.digest, step.detail.request, (run, number)
+        )
+        work = partial(replaying.let_ask, asked, value, records.trace_id)
         self.questions.answer(message.question, message.call, work)
 
     def _emit_event(self, message: RunEventMessage) -> None:

@@ -293,6 +293,21 @@ class LimitQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayQuestion:
+    """In a replay that goes on, the turn ``call`` asks whether a model may be asked for real.
+
+    ``step`` is the number of its step there, ``url`` the address of the model. ``miss`` is the body of the
+    Fault of the first call that was not recorded, if there was one.
+    """
+
+    call: Number
+    question: Number
+    step: Number
+    url: str = ""
+    miss: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettled:
     """What became of a question to a model that ``reserved`` had asked for."""
 
@@ -327,6 +342,7 @@ FROM_AGENT: Final = (
     JournalQuestion,
     LimitQuestion,
     LimitSettled,
+    ReplayQuestion,
     PeopleQuestion,
     CallReturned,
 )

@@ -157,9 +157,12 @@ class Replay:
             del _of_loops[asyncio.get_running_loop()]
             provider_connections().interceptor = None
 
-    def note(self, fault: Fault) -> None:
-        """Remember a miss, also one that another process met, unless there was one before."""
-        session = self.session()
+    def note(self, fault: Fault, trace_id: str = "") -> None:
+        """Remember a miss, also one that another process met, unless there was one before.
+
+        ``trace_id`` is that of the replay, by default that of the current run.
+        """
+        session = self.session(trace_id)
         if MISS in fault.data and session.miss is None:
             session.miss = fault
 
@@ -226,6 +229,15 @@ class Replay:
         session = self.session()
         if (found := session.steps.find(request)) is not None:
             return found
+        await self.let_ask(request, step)
+        return None
+
+    async def let_ask(self, request: StepRequest, step: Step, trace_id: str = "") -> None:
+        """Note that a model is asked for real, if it may be. Raises Fault (CONFIG) if not.
+
+        ``trace_id`` is that of the replay, by default that of the current run.
+        """
+        session = self.session(trace_id)
         if self.admit is not None:
             try:
                 await self.admit(request, step)
@@ -233,7 +245,6 @@ class Replay:
                 session.miss = session.miss or fault
                 raise
         session.asked.add((request.run_id, step.number))
-        return None
 
     def _found(self, request: StepRequest) -> StepDetail:
         self.recorded_run(request.run_id)
