@@ -54,6 +54,24 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 pathlib.Path("hanging").write_text(str(os.getpid()))
 time.sleep(600)
 """
+# Answers, and heeds neither the end of its input nor a polite signal.
+STAYS = """
+import os, pathlib, signal, time
+from stdio_server import StdioServer
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+server = StdioServer("stays")
+
+
+@server.tool()
+def here() -> str:
+    pathlib.Path("pid").write_text(str(os.getpid()))
+    return "here"
+
+
+server.run()
+time.sleep(600)
+"""
 HUNG: Mapping[str, Any] = {"mcp": {"servers": {"hung": {"command": "python", "args": ["hangs.py"]}}}}
 
 
@@ -116,6 +134,27 @@ async def test_it_ends_while_a_stdio_server_of_an_agent_that_answers_still_hangs
         await until(lambda: (root / "hanging").exists())
         await ends_cleanly(fleet, signal.SIGTERM)
         assert "by force" not in fleet.err
+
+
+@pytest.mark.slow
+async def test_a_server_that_heeds_nothing_is_killed_when_the_fleet_ends(tmp_path: Path) -> None:
+    script = "rules: [{when: {last: user}, call: [{tool: stays__here}]}, {say: fine}]"
+    servers = {"mcp": {"servers": {"stays": {"command": "python", "args": ["stays.py"]}}}}
+    root = offline_project(
+        tmp_path / "p",
+        {"one": agent_module("one", ("stays",))},
+        script,
+        top={"bind": "127.0.0.1"},
+        config=servers,
+        files={"stays.py": STAYS},
+    )
+    with served(root, truly=True) as fleet:
+        await fleet.says("] running")
+        async with fleet.client("one", ERAS[0]) as client:
+            assert text_of(await client.call_tool("send_message", {"message": "hi"})) == "fine"
+        pid = int((root / "pid").read_text("utf-8"))
+        await ends_cleanly(fleet, signal.SIGTERM)
+        await until(lambda: gone(pid))
 
 
 async def test_a_second_signal_during_the_start_leaves_no_process_behind(tmp_path: Path) -> None:
