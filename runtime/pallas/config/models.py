@@ -216,6 +216,24 @@ class AgentConfig:
         return self.handler.typed if self.handler is not None else None
 
     @property
+    def has_own_llm(self) -> bool:
+        """Whether it asks none of the project's providers: an LLM of its own, or none at all."""
+        if self.kind != "llm":
+            return True
+        llm = self.definition.llm if self.definition is not None else None
+        return llm is not None and bool(llm.url or llm.api_key)
+
+    @property
+    def own_llm(self) -> LlmConfig | None:
+        """The LLM of its own, if it has one."""
+        return self.definition.llm if self.definition is not None and self.has_own_llm else None
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it knows what was said before in a conversation."""
+        return self.instance_scope != "request"
+
+    @property
     def depends_on(self) -> tuple[str, ...]:
         """Names of the agents that have to be there first."""
         return tuple(need.name for need in self.needs)

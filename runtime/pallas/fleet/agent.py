@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from pallas.config import AgentConfig, Project
 from pallas.config.cards import read_cards
 from pallas.config.files import module_file
-from pallas.config.models import LlmConfig
 from pallas.executors import Executor
 from pallas.health.public_reasons import health_for_callers
 from pallas.model import (
@@ -119,7 +118,7 @@ class FleetAgent:
             config.name,
             hub,
             lambda: (self.state, self.reason),
-            lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(self.models),
+            lambda: self._own_llm_problem() if self.config.has_own_llm else provider_problem(self.models),
             lambda: self.executor.lock_changes() if self.executor is not None else (),
             lambda: self.executor.connections() if self.executor is not None else (),
             self._check_connection,
@@ -232,7 +231,7 @@ class FleetAgent:
             self.name,
             description=self.config.description,
             health=self.health,
-            history=_has_history(self.config),
+            history=self.config.has_history,
             authorize=partial(self.inbound.authorize, self.name),
             permit=partial(self.inbound.permit, self.name),
             tasks=self._tasks,
@@ -254,11 +253,11 @@ class FleetAgent:
 
     def _gate(self, app: "ASGIApp") -> "ASGIApp":
         """``app``, whose callers are asked who they are where the project says so."""
-        pages = (CARD_PATH, *self._pages)
-        asking = GateScope(
-            self.name, self.inbound, lambda port: resource_at(self.project, self.config, port), pages
-        )
-        return AuthGate(app, asking)
+
+        def resource(port: int | None) -> str:
+            return resource_at(self.project, self.config, port)
+
+        return AuthGate(app, GateScope(self.name, self.inbound, resource, (CARD_PATH, *self._pages)))
 
     async def start(self, *, fresh: bool = False) -> bool:
         """Import, connect and become ready within ``start_timeout``; return whether it is. Never raises.
@@ -367,7 +366,7 @@ class FleetAgent:
             description=self.config.description,
             version=self.project.version,
             takes=takes(self.executor),
-            history=_has_history(self.config),
+            history=self.config.has_history,
         )
 
     async def _watch_servers(self, executor: Executor) -> None:
@@ -422,7 +421,7 @@ class FleetAgent:
         if self.state in (AgentState.STOPPED, AgentState.BACKOFF, AgentState.CRASH_LOOP):
             self.watched.refresh()
             return
-        if (llm := self._own_llm()) is not None:
+        if (llm := self.config.own_llm) is not None:
             await self._llms.look(self.project, llm)
         await self.watched.look(self._problems())
         self._doubt()
@@ -476,12 +475,8 @@ class FleetAgent:
             found = (each for each in self.watched.downstreams if each.transport != "stdio")
             doubt(frozenset(each.name for each in found if each.reach is ProbeResult.UNREACHABLE))
 
-    def _own_llm(self) -> LlmConfig | None:
-        definition = self.config.definition
-        return definition.llm if definition is not None and _has_own_llm(self.config) else None
-
     def _own_llm_problem(self) -> str:
-        llm = self._own_llm()
+        llm = self.config.own_llm
         return self._llms.problem(llm) if llm is not None else ""
 
     async def _check_connection(self, server: str, seconds: float) -> None:
@@ -500,15 +495,3 @@ class FleetAgent:
             self._lifecycle.note_ready()
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
-
-
-def _has_own_llm(config: AgentConfig) -> bool:
-    """Whether it asks none of the project's providers: an LLM of its own, or none at all."""
-    if config.kind != "llm":
-        return True
-    llm = config.definition.llm if config.definition is not None else None
-    return llm is not None and bool(llm.url or llm.api_key)
-
-
-def _has_history(config: AgentConfig) -> bool:
-    return config.instance_scope != "request"

@@ -344,12 +344,8 @@ class FastAgentExecutor(Executor):
         return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))
 
     def _new_pool(self) -> InstancePool[FastAgentInstance]:
-        return InstancePool(
-            self._make,
-            self._drop,
-            limit=self._config.max_instances,
-            pinned=self._forwards or self._config.instance_scope == "conversation",
-        )
+        pinned = self._forwards or self._config.instance_scope == "conversation"
+        return InstancePool(self._make, self._drop, limit=self._config.max_instances, pinned=pinned)
 
     def _downstream(self, server: str) -> DownstreamConfig | None:
         definition = self._config.definition

@@ -36,7 +36,7 @@ from .file_watcher import FileWatcher
 from .reload_report import more_mistakes, report_line, verdict_line
 from .save_effects import SaveEffects, effects_of_save
 from .verdict_gate import VerdictGate
-from .watched_folders import may_matter
+from .watched_folders import is_of_tests, may_matter
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,6 @@ _MAX_NAMES: Final = 100
 # Seconds between two looks whether an agent with many earlier versions may have another one.
 _CROWDED: Final = 0.5
 _LEVELS: Final = {"failed": logging.ERROR, "held": logging.WARNING}
-_TESTS: Final = Path("tests") / "agents"
 _DOWN: Final = (AgentState.ERROR, AgentState.CRASH_LOOP)
 
 
@@ -132,7 +131,7 @@ class Reloader:
             if self._broken and not found:  # what the files named may be there now
                 self._unknown = self._unknown or any(may_matter(path, root) for path in paths)
             if self._gate.held:  # the tests may pass now
-                self._unknown = self._unknown or any(_is_of_tests(path, root) for path in paths)
+                self._unknown = self._unknown or any(is_of_tests(path, root) for path in paths)
         if not found and not self._unknown:
             return
         self._since = monotonic() if self._since is None else self._since
@@ -316,8 +315,9 @@ class Reloader:
             if self._fleet.project.model:  # else each agent's code is checked with its next version
                 await asyncio.to_thread(refuse_unnamed_models, new)
             if self._only is not None and self._only not in new.agents:
-                where = shown(root, new.agents_file)
-                raise ConfigError((_gone(where, self._only),))
+                where = Where(shown(root, new.agents_file))
+                fix = "the agent is served as it was"
+                raise ConfigError((Mistake(where, f"agents.{self._only}", "no longer exists", fix),))
             variables = export_env(root)
         except ConfigError as error:
             if report_unchanged or error.mistakes != self._broken:
@@ -360,7 +360,7 @@ class Reloader:
             return outcomes  # the agents have told all that there is to tell
         error = f"not reloaded: {', '.join(failed)}" if failed and outcome == "failed" else ""
         seconds = monotonic() - began
-        self._publish(
+        self._fleet.hub.publish(
             Reloaded(outcome=outcome, files=files, changes=found, seconds=seconds, error=one_line(error, 400))
         )
         return outcomes
@@ -374,12 +374,12 @@ class Reloader:
         except ConfigError as error:
             self._broken_files(error.mistakes, frozenset({path}), began)
         else:
-            self._publish(Reloaded(outcome="live", files=files, seconds=monotonic() - began))
+            self._fleet.hub.publish(Reloaded(outcome="live", files=files, seconds=monotonic() - began))
 
     def _broken_files(self, mistakes: tuple[Mistake, ...], files: frozenset[Path], began: float) -> None:
         first = mistakes[0]
         more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-        self._publish(
+        self._fleet.hub.publish(
             Reloaded(
                 outcome="failed",
                 files=self._names(files),
@@ -466,9 +466,6 @@ class Reloader:
         root = self._fleet.project.root
         return tuple(one_line(shown(root, path)) for path in sorted(paths)[:_MAX_NAMES])
 
-    def _publish(self, event: Reloaded) -> None:
-        self._fleet.hub.publish(event)
-
     def _plan_again(self) -> None:
         """Find out what is due, and apply that."""
         self._unknown = True
@@ -494,17 +491,6 @@ class Reloader:
 
     def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
         self._fleet.hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
-
-
-def _is_of_tests(path: Path, root: Path) -> bool:
-    """Whether a path is of a test or its recording, and not what a test may write."""
-    return (
-        path.is_relative_to(root / _TESTS) and path.suffix in (".yaml", ".jsonl") and may_matter(path, root)
-    )
-
-
-def _gone(file: str, agent: str) -> Mistake:
-    return Mistake(Where(file), f"agents.{agent}", "no longer exists", "the agent is served as it was")
 
 
 def _as_started(project: Project, fleet: Project) -> Project:

@@ -13,6 +13,7 @@ MAX_FOLDERS: Final = 4_000
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 # Files that editors, compilers and programs leave in a user's folders.
 _LEFT: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".orig", ".pyc", ".log")
+_TESTS: Final = Path("tests") / "agents"
 _DATABASE: Final = (".sqlite", ".sqlite3", ".db", "-journal", "-wal", "-shm")
 
 
@@ -72,3 +73,10 @@ def _entries(folders: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
             for entry in entries:
                 with suppress(OSError):  # also a link to nothing, as an editor's lock
                     yield entry.path, entry.stat()
+
+
+def is_of_tests(path: Path, root: Path) -> bool:
+    """Whether a path is of a test or its recording, and not what a test may write."""
+    return (
+        path.is_relative_to(root / _TESTS) and path.suffix in (".yaml", ".jsonl") and may_matter(path, root)
+    )
