@@ -431,6 +431,11 @@ async def test_a_downstream_that_is_away_is_no_difference_in_its_tools(tmp_path:
     root = write_project(tmp_path, {"one": agent_module("one", ("echo",))}, config=ECHO)
     async with running(root) as fleet:
         (root / "echo_server.py").rename(root / "gone.py")
+        for process in below(os.getpid(), "echo_server.py"):
+            process.kill()
+        executor = fleet.agents[0].executor
+        assert executor is not None
+        await until(lambda: not any(each.is_open for each in executor.connections()))
         code(root, saying("Second.", ("echo",)))
         outcome = await exchange(fleet, "agents/one.py")
         assert outcome.outcome == "live"
