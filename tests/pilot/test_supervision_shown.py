@@ -70,7 +70,7 @@ async def test_an_agent_in_backoff_counts_down_and_comes_back() -> None:
         shown = screen_text(app)
         assert "exited with status 139" in shown
         assert "crashes         2 lately" in shown
-        assert "is      booted, not ready" in shown
+        assert "stage   booted, not ready" in shown
         fleet.change("research", state=AgentState.READY, restart_at=None, error="")
         await until(lambda: ":24202" in line_with(app, "├ ● research"), pilot)
 

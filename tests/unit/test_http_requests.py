@@ -12,6 +12,7 @@ from pallas.downstreams.http_requests import (
     CallFate,
     WatchedTransport,
     call_fate,
+    goes_beside,
     is_answer,
     wrap_transports,
 )
@@ -177,7 +178,9 @@ async def test_a_server_that_hangs_on_a_cancelled_call_holds_up_no_other_request
     notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     transport = WatchedTransport(httpx2.MockTransport(respond), lambda: True)
     async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+        token = goes_beside.set(True)
         told = await client.post(URL, json=notice)
+        goes_beside.reset(token)
         assert (told.status_code, is_answer(told)) == (202, False)
         assert (await client.post(URL, json={"jsonrpc": "2.0", "id": 2, "method": "ping"})).status_code == 200
         await until(lambda: len(asked) == 2)
