@@ -147,7 +147,7 @@ async def test_what_is_told_of_a_run_below_goes_on_while_it_runs_and_when_it_end
         now[0] = NOON + 5
         await until(lambda: "running, 4 s" in screen_text(app), pilot)
         fleet.say(ended)
-        await until(lambda: "is      ok, 1.9 s" in screen_text(app), pilot)
+        await until(lambda: "state   ok, 1.9 s" in screen_text(app), pilot)
 
 
 @pytest.mark.slow

@@ -287,5 +287,4 @@ async def test_a_save_is_judged_held_back_let_through_and_its_test_kept_again(tm
         await told(here.app, here.pilot, "tests/agents/hello.yaml is written")
         assert read(root / FOLDER / "hello.recording").first.answer == "Birch. 1"
         await here.press("escape", "escape")
-        await here.until(lambda: here.app.screen is here.app.main)
-        assert not has_line(here.app)
+        await here.until(lambda: here.app.screen is here.app.main and not has_line(here.app))
