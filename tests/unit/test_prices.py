@@ -18,8 +18,7 @@ from pallas.model.money import (
     usd_text,
 )
 from pallas.model.run_values import MAX_TOKENS
-from pallas.prices.endpoints import is_own_network
-from pallas.prices.price_book import PriceBook, PriceRule
+from pallas.prices.price_book import PriceBook, PriceRule, is_own_network
 
 _OWN = PriceRule("openai.mine*", Decimal(3), Decimal(15), Decimal("0.3"), Decimal("3.75"))
 

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from pallas.model import StepUsage
 from pallas.model.money import MAX_COST, USD
 
-from .endpoints import is_own_network
-
 if TYPE_CHECKING:
     from .list_prices import ListPrices
+
 
 _MILLION: Final = 1_000_000
 
@@ -110,3 +112,24 @@ class PriceBook:
 
 def _nano(usd: Decimal) -> int:
     return min(MAX_COST, int((usd * USD).to_integral_value(ROUND_HALF_UP)))
+
+
+_OWN: Final = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+
+
+@lru_cache(maxsize=256)
+def is_own_network(url: str) -> bool:
+    """Whether the host of this URL is in one's own network: nothing is known of its prices.
+
+    False for an empty URL.
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    if not host:
+        return False
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_OWN)
