@@ -184,7 +184,7 @@ def control_api() -> str:
         rows.append(f"| `{each.http_method} {path}` | {given} | {_TOKENS[each.scope]} | {about} |\n")
     return (
         "# Operations of the control API\n\nPaths are below `/api/v1/fleet`. "
-        "[Attached fleets](../attach.md#the-control-api) explains them. Arguments of a GET are in its query, "
+        "[Attached fleets](../api.md#the-control-api) explains them. Arguments of a GET are in its query, "
         "others in its JSON body.\n\n"
         "| request | arguments | token | |\n|---|---|---|---|\n" + "".join(rows)
     )
