@@ -13,8 +13,8 @@ from support.waiting import until
 
 from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.model import Fault, FaultType
-from pallas.surfaces.rest.idempotency import digest_of
 from pallas.surfaces.rest.rest_app import RestApi
+from pallas.surfaces.rest.run_answers import digest_of
 
 CHAT = "/agents/echo/chat"
 

@@ -15,9 +15,9 @@ from pallas.model import Fault, FaultType, LockChange, ServerDetail, ServerLock,
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent_screen import AgentScreen
 from pallas_tui.widgets.agents import AgentsPane
+from pallas_tui.widgets.agents.agent_detail_pane import LockScreen
 from pallas_tui.widgets.agents.agent_tree import AgentTree
 from pallas_tui.widgets.agents.lock_lines import lock_words
-from pallas_tui.widgets.agents.lock_screen import LockScreen
 from pallas_tui.widgets.agents.tool_list import ToolList
 
 CHANGED = ServerLock(

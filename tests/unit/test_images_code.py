@@ -1,6 +1,6 @@
 """Copying one block of code out of a message."""
 
-from pallas_tui.chat.code_blocks import BlockWalk, CodeBlock, code_blocks
+from pallas_tui.widgets.chat.message_parts import BlockWalk, CodeBlock, code_blocks
 
 TEXT = """Here:
 

@@ -18,8 +18,7 @@ from pallas.model.money import (
     usd_text,
 )
 from pallas.model.run_values import MAX_TOKENS
-from pallas.prices.endpoints import is_own_network
-from pallas.prices.price_book import PriceBook, PriceRule
+from pallas.prices.price_book import PriceBook, PriceRule, is_own_network
 
 _OWN = PriceRule("openai.mine*", Decimal(3), Decimal(15), Decimal("0.3"), Decimal("3.75"))
 
@@ -115,6 +114,17 @@ def test_a_model_of_ones_own_network_may_cost_what_another_does() -> None:
     book = PriceBook((PriceRule("generic.*", like="openai.gpt-4o"),))
     price = book.price("generic", "ours", StepUsage(1000, 0), None, "http://10.0.0.8/v1")
     assert price == _listed("openai", "gpt-4o", input_tokens=1000, output_tokens=0)
+
+
+def test_the_offline_model_of_the_project_costs_nothing_and_other_local_ones_are_unknown() -> None:
+    book, usage = PriceBook(offline_port=24389), StepUsage(10, 10)
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        assert book.price("generic", "scripted", usage, None, f"http://{host}:24389/v1") == 0
+    assert book.price("generic", "scripted", StepUsage(None, None), None, "http://127.0.0.1:24389/v1") == 0
+    for url in ("http://127.0.0.1:24390/v1", "http://10.0.0.8:24389/v1", "http://127.0.0.1:x/v1", ""):
+        assert book.price("generic", "scripted", usage, None, url) is None
+    own = PriceBook((PriceRule("scripted", Decimal(1), Decimal(1)),), offline_port=24389)
+    assert own.price("generic", "scripted", usage, None, "http://127.0.0.1:24389/v1") == 20_000
 
 
 def test_hosts_of_ones_own_network_are_told_from_others() -> None:

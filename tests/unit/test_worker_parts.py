@@ -7,7 +7,7 @@ from typing import Any
 
 from pallas.surfaces.connection_shares import ConnectionShares
 from pallas.surfaces.session_seal import MAX_ENDED, VALID_S, SessionClaims, SessionSeal
-from pallas.surfaces.worker_metrics import merged
+from pallas.surfaces.status_pages import merged
 
 
 class Others:

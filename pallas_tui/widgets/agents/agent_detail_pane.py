@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from pallas.model import AgentDetail, Fault, FleetPort, ServerDetail, Verb
@@ -22,14 +23,15 @@ from ...targets import opener_of
 from ...text import Glyphs
 from ...ui_clock import PERIOD
 from ..filter_line import FilterLine
+from ..folded_lines import FoldedLines
 from ..line_view import LineView
 from ..pane import PaneLeft, SectionShown, SectionsPane
+from ..status_line import StatusLine
 from ..text_lines import TextLines
 from ..tones import DIM, KEY
 from .agent_control import control, fleet_of, refusal
 from .agent_paragraphs import about_tool, overview, plain, pretty
-from .lock_lines import not_acceptable
-from .lock_screen import LockScreen
+from .lock_lines import lock_lines, not_acceptable
 from .resource_readings import ResourceReadings, about_resource
 from .tool_list import ToolList
 from .tool_rows import ToolRow, tool_rows
@@ -363,3 +365,32 @@ section shows.
             self.screen.set_focus(self.tools)
         else:
             self.post_message(PaneLeft())
+
+
+class LockScreen(ModalScreen[bool]):
+    """Shows the changes of one server, word by word; ends with whether they are accepted."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("lock")
+
+    def __init__(self, server: ServerDetail) -> None:
+        super().__init__()
+        self._server = server
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet", id="lock"):
+            title = f" Accept what {self._server.server} lists now?"
+            yield Static(Content(title), classes="title -focused", markup=False)
+            yield FoldedLines(lock_lines(self._server), id="lock-lines")
+            yield StatusLine()
+
+    def on_mount(self) -> None:
+        """Read first."""
+        self.screen.set_focus(self.query_one(FoldedLines))
+
+    def action_accept(self) -> None:
+        """Yes."""
+        self.dismiss(True)
+
+    def action_leave(self) -> None:
+        """No."""
+        self.dismiss(False)

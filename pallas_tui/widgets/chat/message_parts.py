@@ -1,13 +1,15 @@
 """Actions of the chat on images, on parts of a message, and with the user's editor."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from markdown_it import MarkdownIt
 from textual import on
 
 from pallas.model import Fault
+from pallas.safe_text import one_line
 
-from ...chat.code_blocks import BlockWalk, code_blocks
 from ...chat.conversation import ChatEntry, last_answer
 from ...clipboard import copy
 from ...editor import edit
@@ -88,3 +90,35 @@ class PartsPane(Pane):
         event.stop()
         if self._current is not None:
             self._current.tray.paste(event.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """One block; ``language`` is empty where none is named."""
+
+    language: str
+    code: str
+
+
+def code_blocks(text: str) -> tuple[CodeBlock, ...]:
+    """The fenced and indented blocks of Markdown ``text``, in order. Takes time: call in a thread."""
+    tokens = MarkdownIt("commonmark", {"html": False}).parse(text)
+    return tuple(
+        CodeBlock(one_line(token.info, 30).split(" ")[0], token.content.removesuffix("\n"))
+        for token in tokens
+        if token.type in ("fence", "code_block") and token.content.strip()
+    )
+
+
+class BlockWalk:
+    """Which block is copied next: each block of a message in turn, then the first again."""
+
+    def __init__(self) -> None:
+        self._message: object = None
+        self._at = -1
+
+    def next(self, message: object, count: int) -> int:
+        """Return the index of the next one of ``count``, which is not 0, in ``message``."""
+        self._at = (self._at + 1) % count if message == self._message else 0
+        self._message = message
+        return self._at

@@ -12,6 +12,9 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets import Static
+
+from pallas.safe_text import sanitize
 
 from ...chat.answer_parts import AnswerPart, parts_of
 from ...chat.call_tree import Tree
@@ -19,10 +22,50 @@ from ...chat.conversation import ChatEntry, ChatRun
 from ...chat.token_prices import tokens
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from ..removal import remove
+from ..tones import DIM
 from .answer_lines import AnswerLines, DrawnRows
-from .reasoning_view import ReasoningView
 from .thumbnails import Thumbnails
 from .tool_tree import ToolTree
+
+SHOWN: Final = 20_000
+"""Characters that are shown, the newest ones."""
+
+
+class ReasoningView(Static):
+    """One line until it is unfolded, also while the reasoning goes on."""
+
+    def __init__(self, text: str, glyphs: Glyphs) -> None:
+        super().__init__(markup=False, classes="chat-reasoning")
+        self._glyphs = glyphs
+        self._text = ""
+        self._open = False
+        self.show(text)
+
+    def show(self, text: str) -> None:
+        """Show this reasoning, of which an earlier part may already be shown."""
+        if text != self._text:
+            self._text = text
+            self._draw()
+
+    def toggle(self) -> None:
+        """Unfold or fold it."""
+        self._open = not self._open
+        self._draw()
+
+    def _draw(self) -> None:
+        mark = self._glyphs.open if self._open else self._glyphs.closed
+        head = Content.assemble(f"{mark} reasoning", (f"  {count(len(self._text.split()), 'word')}", DIM))
+        if not self._open:
+            self.update(head)
+            return
+        text = self._text.strip("\n")
+        shown = text if len(text) <= SHOWN else self._glyphs.ellipsis + text[-SHOWN:]
+        self.update(Content("\n").join([head, Content(sanitize(shown)).stylize("dim italic")]))
+
+    def on_click(self, event: events.Click) -> None:
+        """Unfold or fold it."""
+        event.stop()
+        self.toggle()
 
 
 class Heading(Widget):

@@ -1,12 +1,13 @@
 """Imports a project's own code into this process, for any kind of agent."""
 
+import logging
 import os
 import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -18,7 +19,6 @@ from pallas.model.module_name import plain_name, without_marks
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
-from .fastagent.import_environment import restored_environment
 from .fastagent.reimport import invalidate_import_caches, reimported, unnote
 from .project_importer import ProjectImporter, current_importer, forget_project, modules_of
 
@@ -103,3 +103,45 @@ def import_fault(project: Project, place: str, error: BaseException) -> Fault:
     if isinstance(error, ModuleNotFoundError) and error.name:
         text = "; ".join(filter(None, (text, fix_of(project.root, plain_name(error.name), line))))
     return Fault(FaultType.CONFIG, text, data={"place": one_line(place)})
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def restored_environment(name: str, is_over: Callable[[], bool]) -> Iterator[None]:
+    """Guard the import of the agent ``name`` in this block.
+
+    Restores the working directory, the standard streams and the switch that turns logging off. Additions to
+    ``sys.path`` and to the environment stay for an agent that was made, each once, and are removed if the
+    block fails. If its fleet ``is_over``, the working directory is not its own any more, and is left alone.
+    """
+    folder, path, environment = Path.cwd(), list(sys.path), dict(os.environ)
+    streams, silenced = (sys.stdout, sys.stderr), logging.root.manager.disable
+    try:
+        yield
+    except BaseException:
+        sys.path[:] = path
+        _restore(environment)
+        raise
+    else:
+        sys.path[:] = dict.fromkeys(sys.path)
+    finally:
+        with suppress(OSError):  # the directory may be gone
+            if not is_over() and Path.cwd() != folder:
+                os.chdir(folder)
+                log.warning(
+                    "%s: its module changes the working directory, which all agents share: restored to %s",
+                    name,
+                    folder,
+                )
+        sys.stdout, sys.stderr = streams
+        logging.disable(silenced)
+
+
+def _restore(environment: dict[str, str]) -> None:
+    for key in set(os.environ) - set(environment):
+        del os.environ[key]
+    for key, value in environment.items():
+        if os.environ.get(key) != value:
+            os.environ[key] = value

@@ -5,6 +5,7 @@ a step adds to the requests before it is what can be compared.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -18,7 +19,24 @@ from pallas.model.canonical_form import CONVERSATIONS, VOLATILE_FIELDS
 from pallas.model.step_view import StepView, view_of
 from pallas.safe_text import sanitize
 
-from .written_times import without_times
+_MONTHS: Final = (
+    "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?|"
+    "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_DAYS: Final = "(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? )?"
+_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[AaPp][Mm]\b)?(?: ?Z\b| ?UTC\b|[+-]\d{2}:?\d{2}\b)?"
+_TIMES: Final = re.compile(
+    rf"\b{_DAYS}(?:\d{{4}}-\d{{2}}-\d{{2}}|\d{{1,2}} {_MONTHS}\.? \d{{4}}|{_MONTHS}\.? \d{{1,2}}, \d{{4}})"
+    rf"(?:(?:T|,? )(?={_CLOCK}))?(?:(?<=[T ]){_CLOCK})?|(?<![\d:.]){_CLOCK}(?![\d:])"
+)
+"""ISO dates, ``28 November 2026``, ``November 28, 2026``, and clock times, also together."""
+_TIME: Final = "[time]"
+
+
+def without_times(text: str) -> str:
+    """A text with the same word in place of each date and each time."""
+    return _TIMES.sub(_TIME, text)
+
 
 MAX_CONVERSATIONS: Final = 16
 """Conversations of a run that may go on in turn; what was said in an older one is known by its messages."""

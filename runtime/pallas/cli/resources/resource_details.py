@@ -1,22 +1,25 @@
 """`pallas describe`: everything known about one thing."""
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from pallas.model.money import cost_in
+from pallas.model.step_view import view_of
 from pallas.safe_text import one_line
 
 from .cost_list import with_costs
 from .fleet_requests import OK, USAGE, FleetLocation, complain, run_named, run_with_fleet
 from .resource_kinds import KindInfo, NoSuchKind, split
-from .step_text import MAX_STEPS, lines_of
-from .text_output import as_json, as_yaml, seconds
+from .text_output import as_json, as_yaml, seconds, when
 from .text_output import when as clock
 from .text_tables import pairs, table
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
+
 
 FORMATS: Final = ("text", "json")
 _COUNTED: Final = 1_000
@@ -222,3 +225,62 @@ def _value(key: str, value: Any) -> str:
         # A line feed first: the text begins below its label.
         return "\n" + as_yaml([value])
     return str(value).rstrip("\n")
+
+
+_MAX_LINE: Final = 300
+MAX_STEPS: Final = 200
+"""Most steps that are shown."""
+
+
+def heading(step: Mapping[str, Any]) -> str:
+    """The facts of a step in one line."""
+    usage = step.get("usage") or {}
+    counted = {
+        "in": usage.get("inputTokens"),
+        "out": usage.get("outputTokens"),
+        "cached": usage.get("cachedTokens"),
+        "written to the cache": usage.get("cacheWriteTokens"),
+        "reasoning": usage.get("reasoningTokens"),
+    }
+    tokens = ", ".join(f"{number} {name}" for name, number in counted.items() if number is not None)
+    speed = step.get("tokensPerSecond")
+    facts = (
+        when(step.get("startedAt")),
+        str(step.get("state") or ""),
+        seconds(step.get("seconds")),
+        f"first token after {seconds(first)}" if (first := step.get("firstToken")) is not None else "",
+        f"tokens {tokens}" if tokens else "",
+        cost_in(step).words,
+        f"{speed} tokens/s" if speed is not None else "",
+        *(_attempt(each) for each in (step.get("attempts") or ())[:-1]),
+        one_line(str(step.get("fault") or ""), _MAX_LINE),
+    )
+    parent = f" (called by step {step['parent']})" if step.get("parent") else ""
+    return f"{step.get('number')}{parent}  {step.get('kind')} {step.get('name')}  " + "; ".join(
+        each for each in facts if each
+    )
+
+
+def lines_of(step: Mapping[str, Any]) -> Iterator[str]:
+    """A step with what was sent and what came back, a line for each message."""
+    yield heading(step)
+    view = view_of(json.dumps(step.get("request")), json.dumps(step.get("response")))
+    rows: tuple[tuple[str, str], ...] = (
+        ("instructions", view.instructions),
+        ("tools", ", ".join(tool.name for tool in view.tools)),
+        ("parameters", ", ".join(f"{name}={value}" for name, value in view.params)),
+        *((message.role, message.text) for message in view.messages),
+        ("reasoning", view.reasoning),
+        ("answer", view.answer),
+    )
+    if step.get("kind") != "model":
+        arguments = dict(view.params).get("arguments", "")
+        rows = (("arguments", arguments), ("result", view.answer))
+    for name, text in rows:
+        if text:
+            yield f"  {name}: {one_line(text, _MAX_LINE)}"
+
+
+def _attempt(attempt: Mapping[str, Any]) -> str:
+    reason = attempt.get("reason") or f"HTTP {attempt.get('status')}"
+    return f"{reason}, repeated after {seconds(attempt.get('wait')) or '0 s'}"

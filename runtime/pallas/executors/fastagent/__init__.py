@@ -9,7 +9,7 @@ Nothing here is imported until an agent of this kind starts: fast-agent takes mo
 - ``providers``, ``providers_llm`` and ``providers_failover``: which model answers, and which replaces it
   after a failure; ``provider_params`` and ``params_seam`` write the parameters of a run into its requests.
 - ``peer_tools``, ``peers_fleet`` and ``peers_seam``: other agents as tools.
-- ``reimport``, ``import_thread``, ``import_environment``, ``preload`` and ``read_files``: the user's code
+- ``reimport``, ``import_thread``, ``preload`` and ``read_files``: the user's code
   is imported and reloaded.
 - ``*_seam``: each wraps one part of fast-agent or the SDK that is not public API. A contract test fails
   when that part changes.

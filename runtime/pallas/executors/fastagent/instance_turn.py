@@ -11,14 +11,13 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.access.bearer_lease import LeaseSlot
 from pallas.config import AgentConfig, Capabilities
-from pallas.model import Message, Usage
-from pallas.safe_text import one_line
+from pallas.model import Message, ModelRetry, TextDelta, Usage
+from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn, TurnResult
 from ..call_gate import CallGate
 from . import lean_seam, media_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
-from .attempt_events import AttemptEvents
 from .call_gate_seam import GatedAgent, TurnGate
 from .continued_turn import ContinuedTurn
 from .downstreams_seam import filter_once, sharing
@@ -42,6 +41,56 @@ from .providers_llm import Models, failure_of, note_failures
 from .run_progress import RunProgress, stream_listener
 from .text_seam import asking_for_text
 from .text_stream import TextStream
+
+
+class AttemptEvents:
+    """The events of one run's model calls; ``written`` counts the characters of the last one's text."""
+
+    def __init__(self, run_id: str, agent: str, emit: Emit) -> None:
+        self._run_id = run_id
+        self._agent = agent
+        self._emit = emit
+        self.written = 0
+
+    def text(self, piece: str, reasoning: bool) -> None:
+        """Report a piece of text."""
+        if not reasoning:
+            self.written += len(piece)
+        self._delta(piece, reasoning=reasoning)
+
+    def rollback(self) -> None:
+        """Report that the text of this attempt does not count."""
+        self._delta("", rollback=True)
+
+    def commit(self) -> None:
+        """Note that a call has ended: the text of the next one is counted from 0."""
+        self.written = 0
+
+    def retry(self, reason: str, retry: int, retries: int, wait: float) -> None:
+        """Report that a call failed, and is made again after ``wait`` seconds."""
+        written, self.written = self.written, 0
+        self._emit(
+            ModelRetry(
+                run_id=self._run_id,
+                agent=self._agent,
+                reason=reason,
+                retry=retry,
+                retries=retries,
+                wait=wait,
+                characters=written,
+            )
+        )
+
+    def _delta(self, piece: str, *, reasoning: bool = False, rollback: bool = False) -> None:
+        self._emit(
+            TextDelta(
+                run_id=self._run_id,
+                agent=self._agent,
+                text=sanitize(piece),
+                reasoning=reasoning,
+                rollback=rollback,
+            )
+        )
 
 
 @dataclass(slots=True)

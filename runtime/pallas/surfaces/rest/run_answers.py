@@ -1,6 +1,7 @@
 """Requests that run an agent: who asks, and the answer, as a whole or as a stream while it is written."""
 
 import asyncio
+import hashlib
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from pallas.model import Fault, FaultType, RunRequest, codec
 from pallas.model.grant_rules import holds_control
 from pallas.runs.kernel import Kernel
-from pallas.runs.run_keys import RunKeys
+from pallas.runs.run_keys import MAX_KEY, RunKeys, is_key
 from pallas.safe_text import one_line
 from pallas.surfaces.request_caller import bearer_in
 from pallas.telemetry.trace_context import incoming
@@ -19,7 +20,7 @@ from pallas.telemetry.trace_context import incoming
 from . import http_faults
 from .chat_chunks import answer_of
 from .chunk_stream import MEDIA, event_stream, last_event, wants_stream
-from .idempotency import digest_of, key_in
+from .request_body import canonical
 from .rest_runs import RestRuns
 from .route_table import principal_of
 from .run_recall import Recall
@@ -151,3 +152,27 @@ def _answered(body: dict[str, Any], run_id: str) -> Response:
     if body.get("threadId"):
         headers[THREAD_ID] = str(body["threadId"])
     return Response(codec.dumps(body), headers=headers, media_type="application/json")
+
+
+HEADER: Final = "idempotency-key"
+
+
+def key_in(request: Request) -> str:
+    """Return the key of a request, empty without one. Raises Fault (PROTOCOL)."""
+    given = request.headers.getlist(HEADER)
+    if not given:
+        return ""
+    key = given[0].strip()
+    if len(given) > 1 or not is_key(key):
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"Idempotency-Key: must be one of 1 to {MAX_KEY} printable ASCII characters, for example a UUID",
+            data={"key": "Idempotency-Key"},
+        )
+    return key
+
+
+def digest_of(agent: str, body: dict[str, Any]) -> str:
+    """Return the digest of the request that a key belongs to, whether or not the answer is streamed."""
+    asked = {name: value for name, value in body.items() if name != "stream"}
+    return hashlib.sha256(canonical([agent, asked])).hexdigest()
