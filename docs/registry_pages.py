@@ -1,4 +1,4 @@
-"""The pages of the reference that are made of registries: actions, settings, operations, metrics, events."""
+"""Pages of the reference made of registries: actions, settings, operations, metrics, events, rooms."""
 
 import ast
 import dataclasses
@@ -252,7 +252,8 @@ def events() -> str:
     """Events, kinds of errors and extension points: what code of users gets."""
     parts = [
         "# Events, errors and extension points\n\n## Events\n\nWhat `pallas.model` has, and what the control "
-        "API and [plugins](../handlers.md#plugins) get. Each has `seq` and `at`, runs `run_id` and `agent`.\n\n"
+        "API and [plugins](../handlers.md#plugins) get. Each has `seq` and `at`, runs `run_id` and "
+        "`agent`.\n\n"
         "| event | fields | |\n|---|---|---|\n"
     ]
     for kind in event_types():
