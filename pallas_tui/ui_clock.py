@@ -1,6 +1,6 @@
 """The one clock of the workbench: what the fleet said and how it is, ten times a second while it changes.
 
-A conversation draws its text by itself (``widgets/chat/conversation_view.py``).
+A conversation draws its text by itself (``widgets/chat/painter.py``).
 """
 
 from collections.abc import Callable

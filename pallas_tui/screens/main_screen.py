@@ -21,7 +21,7 @@ from pallas.model import FleetState
 from ..actions import binding, bindings
 from ..clipboard import copy
 from ..frame import FleetFrame
-from ..runs.verdict_words import verdict_news
+from ..runs.verdict_tones import verdict_news
 from ..state import EventSummary, Tone, summarise
 from ..supervision import History
 from ..supervision.fleet_trouble import trouble_of

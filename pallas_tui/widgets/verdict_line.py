@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..actions import binding, keys_of
-from ..runs.verdict_words import VerdictNews
+from ..runs.verdict_tones import VerdictNews
 from ..text import Glyphs, Line, fit, width_of
 from .button_bar import Bar, Button
 from .setting_watch import follow, unfollow

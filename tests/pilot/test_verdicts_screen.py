@@ -27,7 +27,7 @@ from pallas.recordings.recording_folder import read
 from pallas_tui.app import Workbench
 from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.token_source import TokenSource
-from pallas_tui.runs.verdict_words import SAME_FOR
+from pallas_tui.runs.verdict_tones import SAME_FOR
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.pane_screen import SinglePane
 from pallas_tui.screens.verdict_screens import JudgedRunScreen, VerdictsScreen

@@ -15,7 +15,7 @@ from support.scripted import Model, model
 from support.served import text_of
 from support.waiting import until
 
-from pallas.executors.remote.call_arguments import META
+from pallas.executors.remote.turn_arguments import META
 from pallas.fleet.fleet import Fleet
 from pallas.scripted.scripted_conversation import read_conversation
 from pallas.telemetry.log import close_logging, setup_logging

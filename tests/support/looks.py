@@ -26,7 +26,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas_tui.widgets.chat import conversation_view
+from pallas_tui.widgets.chat import painter
 
 from .pane_app import still
 from .shell import screen_text
@@ -173,7 +173,7 @@ def pictures(
 
     A conversation paints each change at once.
     """
-    monkeypatch.setattr(conversation_view, "PAINT_EVERY", 0.0)
+    monkeypatch.setattr(painter, "PAINT_EVERY", 0.0)
     yield Pictures(snapshot, request.node)
 
 

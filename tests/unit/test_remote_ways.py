@@ -8,13 +8,13 @@ from mcp_types import CallToolResult, TextContent
 
 from pallas.config.kinds import RemoteConfig
 from pallas.executors import ExecutorTurn
-from pallas.executors.remote.call_arguments import MAX_TOLD, call_arguments
 from pallas.executors.remote.call_method import CallMethod, OfferedTool, find_call_method
 from pallas.executors.remote.remote_answer import answer_of
 from pallas.executors.remote.remote_credentials import Noted
 from pallas.executors.remote.remote_executor import Handles
 from pallas.executors.remote.remote_faults import Whom, explain, is_forgotten, of_status, reported
 from pallas.executors.remote.remote_progress import MAX_LINES, Progress
+from pallas.executors.remote.turn_arguments import MAX_TOLD, call_arguments
 from pallas.model import (
     Event,
     Fault,

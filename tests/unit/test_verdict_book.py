@@ -8,7 +8,7 @@ from support.fake_fleet import NOON, FakeFleet, desk
 from pallas.model import Attachment, Event, RunVerdict, TokenScope, VerdictReached
 from pallas_tui.frame import FleetFrame
 from pallas_tui.records.verdict_book import MAX_VERDICTS, VerdictBook
-from pallas_tui.runs.verdict_words import named, tone_of, verdict_news
+from pallas_tui.runs.verdict_tones import named, tone_of, verdict_news
 from pallas_tui.state import Tone
 
 

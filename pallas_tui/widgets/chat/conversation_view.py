@@ -1,14 +1,11 @@
 """One conversation on the screen: its transcript, its status line, its prompt."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.timer import Timer
-from textual.widget import MountError
 from textual.widgets import TextArea
 from textual.worker import Worker
 
@@ -27,6 +24,7 @@ from .command_menu import CommandCompleter, CommandMenu
 from .conversation_lines import Banner, ColumnTitle, RunLine
 from .find_line import FindLine
 from .message_edit import MessageEdit
+from .painter import Painter
 from .picture_tray import Tray
 from .prompt_area import PromptArea
 from .question_card import QuestionCard
@@ -34,37 +32,7 @@ from .queued_messages import QueuedMessages
 from .thread_reader import ThreadReader
 from .transcript import Transcript
 
-PAINT_EVERY: Final = 0.25
-"""Seconds between two paints, however fast the text streams."""
-
 SURE_WITHIN: Final = 3.0
-
-
-class Painter:
-    """Calls ``changed`` once after any number of ``touch``, and ``paint`` if it is ``seen``."""
-
-    def __init__(
-        self, paint: Callable[[], Awaitable[None]], seen: Callable[[], bool], changed: Callable[[], object]
-    ) -> None:
-        self._paint, self._seen, self._changed = paint, seen, changed
-        self._dirty = asyncio.Event()
-
-    def touch(self) -> None:
-        """Note a change."""
-        self._dirty.set()
-
-    async def run(self) -> None:
-        """Paint until cancelled, or until the screen is gone."""
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            self._changed()
-            if self._seen():
-                try:
-                    await self._paint()
-                except MountError:  # the screen is gone in the middle of it
-                    return
-            await asyncio.sleep(PAINT_EVERY)
 
 
 class ConversationView(ThreadReader):

@@ -9,7 +9,7 @@ from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import EARLIER, FeedRun, State
 from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow, everything, rows_of
 from ...runs.step_text import spent_text
-from ...runs.verdict_words import asking_text
+from ...runs.verdict_tones import asking_text
 from ...state import CRASH_LOOP_HELP, Tone
 from ...supervision.reload_words import blocked_details
 from ...supervision.version_diff import plain

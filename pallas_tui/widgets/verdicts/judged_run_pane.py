@@ -13,7 +13,7 @@ from ...agents.source_line import open_source
 from ...records.agent_test_book import AgentTestBook, shown_name
 from ...records.verdict_book import VerdictBook
 from ...runs.feed_run import FeedRun
-from ...runs.verdict_words import named
+from ...runs.verdict_tones import named
 from ...targets import opener_of
 from ...text import clock
 from ..agent_tests.agent_tests_pane import AgentTestsPane

@@ -15,7 +15,7 @@ from pallas.safe_text import one_line
 from ...actions import bindings
 from ...clipboard import copy
 from ...runs.run_comparison import styled
-from ...runs.verdict_words import TONES
+from ...runs.verdict_tones import TONES
 from ...state import Tone
 from ...text import Glyphs, Line, duration, moment
 from ..fact_lines import fact

@@ -6,7 +6,7 @@ from typing import Final
 from pallas.model import RunVerdict, VerdictReached
 
 from ...records.verdict_book import key_of
-from ...runs.verdict_words import TONES, saved_text, tone_of, words_text
+from ...runs.verdict_tones import TONES, saved_text, tone_of, words_text
 from ...state import Tone
 from ...text import Glyphs, Line, clock, cropped, fit, joined
 from ..row_list import RowList

@@ -13,7 +13,7 @@ from pallas.safe_text import one_line
 
 from ...actions import binding, bindings, keys_of
 from ...records.verdict_book import key_of
-from ...runs.verdict_words import TONES, asking_text, differing_text, progress_text, saved_text, words_text
+from ...runs.verdict_tones import TONES, asking_text, differing_text, progress_text, saved_text, words_text
 from ...state import Tone
 from ...text import Glyphs, Line, count, duration, joined, moment, wrapped
 from ..detailed_list_pane import DetailedListPane

@@ -55,7 +55,7 @@ def downstream_auth(name: str, entry: Any, headers: Mapping[str, str]) -> "Downs
 
 
 class DownstreamAuth(httpx2.Auth):
-    """Adds the run's bearer to a request if the server opted in (``SentCredential``), and reports what came."""
+    """Adds the run's bearer to a request if the server opted in, and reports the outcome."""
 
     def __init__(self, name: str, url: str, *, forward: bool, configured: str, variable: str = "") -> None:
         self._name = name

@@ -11,8 +11,8 @@ from pallas.model import Usage
 from pallas.model.money import Cost, believed, cost_in
 from pallas.safe_text import one_line, sanitize
 
-from .call_arguments import META
 from .call_method import CallMethod
+from .turn_arguments import META
 
 MAX_ANSWER: Final = 1_000_000
 """The limit of an answer, in characters."""

@@ -26,7 +26,6 @@ from pallas.telemetry.step_record import call_step
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from ..metered_work import limits_left, metered_work
-from .call_arguments import NEW, call_arguments
 from .call_method import CallMethod
 from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
 from .remote_answer import RemoteAnswer, answer_of, words_of
@@ -35,6 +34,7 @@ from .remote_credentials import Noted, noting
 from .remote_endpoint import OtherSide
 from .remote_faults import Forgotten, Whom, explain, is_forgotten, reported
 from .remote_progress import Progress
+from .turn_arguments import NEW, call_arguments
 
 KEEP: Final = 10_000
 MAX_HANDLE: Final = 500
