@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from support.live import ECHO_SERVER, ERAS, STDIO_SERVER
 
-OURS = ECHO_SERVER.replace(
+OURS = ECHO_SERVER.replace('("echo")', '("echo", instructions="Say it.")').replace(
     "server.run()",
     '''
 from stdio_server import RefusedError
@@ -26,6 +26,15 @@ def refuse() -> str:
     """Refuse."""
     raise RefusedError(-32000, "no")
 
+@server.tool(name="how.often", description="Count.")
+def count(text: str, times: int = 2) -> str:
+    return text * times
+
+@server.tool(structured_output=False)
+def look(at: str) -> dict[str, str]:
+    """Make a picture."""
+    return {"type": "image", "data": "cG5n", "mimeType": "image/png"}
+
 server.run()
 ''',
 )
@@ -33,8 +42,9 @@ OF_THE_SDK = '''
 import asyncio
 from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.utilities.types import Image
 
-server = MCPServer("echo")
+server = MCPServer("echo", instructions="Say it.")
 
 @server.tool()
 def echo(text: str) -> str:
@@ -62,6 +72,15 @@ def refuse() -> str:
     """Refuse."""
     raise MCPError(code=-32000, message="no")
 
+@server.tool(name="how.often", description="Count.")
+def count(text: str, times: int = 2) -> str:
+    return text * times
+
+@server.tool(structured_output=False)
+def look(at: str) -> Image:
+    """Make a picture."""
+    return Image(data=b"png", format="png")
+
 server.run("stdio")
 '''
 
@@ -81,6 +100,7 @@ async def _heard(folder: Path, source: str, era: str) -> list[Any]:
         heard = [
             session.server_capabilities,
             session.protocol_version,
+            client.instructions,
             await client.list_tools(),
             await client.list_resources(),
             await client.list_prompts(),
@@ -88,6 +108,9 @@ async def _heard(folder: Path, source: str, era: str) -> list[Any]:
             await client.call_tool("boom", {"text": "x"}),
             await client.call_tool("word", meta={"example.org/word": "planted"}),
             await client.call_tool("word"),
+            await client.call_tool("how.often", {"text": "x"}),
+            await client.call_tool("how.often", {"text": "x", "times": 3}),
+            await client.call_tool("look", {"at": "x"}),
         ]
         with pytest.raises(MCPError) as refused:
             await client.call_tool("refuse")

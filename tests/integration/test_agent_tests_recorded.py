@@ -280,7 +280,7 @@ async def test_a_test_without_a_recording_is_skipped(root: Path) -> None:
 
 @pytest.mark.slow
 async def test_pytest_runs_them(root: Path) -> None:
-    status, out = await pytest_in(root, "--pallas", "tests")
+    status, out = await pytest_in(root, "--pallas", "tests", truly=True)
     assert status == 0, out
     assert "5 passed" in out
     bare = root / "tests" / "agents" / "bare.yaml"

@@ -72,9 +72,9 @@ rules:
     say: "found {{ result }}"
 """
 SHELF = '''
-from mcp.server import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("shelf", instructions="Find first.\\nThen look.")
+server = StdioServer("shelf", instructions="Find first.\\nThen look.")
 
 
 @server.tool()

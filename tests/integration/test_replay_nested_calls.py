@@ -31,9 +31,9 @@ DECK = '''
 from itertools import count
 from pathlib import Path
 
-from mcp.server import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("deck")
+server = StdioServer("deck")
 
 
 @server.tool()

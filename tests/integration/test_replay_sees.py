@@ -234,9 +234,9 @@ rules:
     say: "so: {{ result }}"
 """
 SHELF = '''
-from mcp.server import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("shelf", instructions="Find first.")
+server = StdioServer("shelf", instructions="Find first.")
 
 
 @server.tool()
@@ -340,4 +340,4 @@ async def test_a_test_that_leaves_a_recorded_step_unused_does_not_pass_anywhere(
         status, out, _ = await command("replay", str(path.with_name("lost.recording")), "-p", str(root))
         assert (status, "step 2 of asker: the model request m-1 is not made" in out) == (1, True)
         status, out = await pytest_in(root, "--pallas", "tests")
-        assert (status, said in out) == (1, True)
+        assert (status, said in out) == (1, True), out

@@ -23,7 +23,9 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +39,8 @@ _install: Final[list[Callable[[], None]]] = []
 """``fork_client.install``, once it was imported."""
 _SKIPPED: Final = ("pallas.server", "pallas.ledger.migrations.", "pallas.templates.")
 """Modules that do something when they are imported: the entry, and scripts of Alembic and of new projects."""
+_JUDGE: Final = "pallas.verdict.fork_program"
+"""The program that forks a judge for each request."""
 _LATER: Final = (
     "PIL.Image",
     "anyio._backends._asyncio",
@@ -90,7 +94,7 @@ def main() -> dict[str, Any] | None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     _import_everything()
     # A process that a test kills removes no folder of its own: they are in this one.
-    tempfile.tempdir = tempfile.mkdtemp(prefix="pallas-forks-")
+    tempfile.tempdir = tempfile.mkdtemp(prefix=f"pallas-forks-{os.getpid()}-")
     children: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     poll.register(requests, select.POLLIN)
@@ -198,6 +202,22 @@ def _serve_siblings() -> tuple[dict[str, Any], list[int], list[int]] | None:
     return _serve(socket.socket(fileno=os.dup2(listening.detach(), 3)))
 
 
+def _serve_each_judge() -> None:
+    """Give each judge that this process forks a server of its own, while it has not loaded a project yet.
+
+    Its first deed is to lead a session.
+    """
+    truly = os.setsid
+
+    def setsid() -> None:
+        os.setsid = truly
+        truly()
+        if (asked := _serve_siblings()) is not None:
+            _run_to_the_end(_launch(_start(*asked)))
+
+    os.setsid = setsid
+
+
 def _serve(listening: socket.socket) -> tuple[dict[str, Any], list[int], list[int]]:
     """Fork a child of this process's parent whenever that asks; in the child return what it shall be."""
     os.closerange(listening.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -260,8 +280,10 @@ def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> No
         resource.setrlimit(int(which), (soft, most))
     if (memory := wanted.get("memory")) is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    if wanted["siblings"]:
+    if wanted["siblings"] or wanted["module"] == _JUDGE:
         _install[0]()
+    if wanted["module"] == _JUDGE:
+        _serve_each_judge()
     os.chdir(wanted["cwd"])
     if (places := wanted["environment"].get("PYTHONPATH")) != os.environ.get("PYTHONPATH"):
         sys.path[:0] = places.split(os.pathsep)
@@ -376,6 +398,19 @@ def _run(module: str) -> None:
             status.append((ends.code or 0) & 255)
         raise
     status.append(0)
+
+
+def _run_to_the_end(module: str) -> NoReturn:
+    """Do that, and what the interpreter does behind it: nothing goes back to where the process was forked."""
+    try:
+        _run(module)
+    except SystemExit:
+        pass
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the other threads, as at its end
+    atexit._run_exitfuncs()  # the last of them ends the process if it has a status
+    os._exit(1)
 
 
 if __name__ == "__main__":

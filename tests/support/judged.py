@@ -40,9 +40,9 @@ INSTRUCTION = "You are clerk.\\n{{agentSkills}}"
 async def main() -> None: ...
 """
 SHELF = '''
-from mcp.server import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("shelf")
+server = StdioServer("shelf")
 
 
 @server.tool()

@@ -101,10 +101,10 @@ def run(
 
 
 async def start_async(
-    *arguments: str, forks: bool | None = None, **options: Any
+    *arguments: str, module: str = "pallas.server", forks: bool | None = None, **options: Any
 ) -> asyncio.subprocess.Process:
-    """``asyncio.create_subprocess_exec(sys.executable, "-m", "pallas.server", *arguments, **options)``."""
-    return await _exec(sys.executable, "-m", "pallas.server", *arguments, forks=forks, **options)
+    """``asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, **options)``."""
+    return await _exec(sys.executable, "-m", module, *arguments, forks=forks, **options)
 
 
 @contextmanager
@@ -196,7 +196,11 @@ _server: Final = _Server()
 
 def below(pid: int | None = None) -> list[psutil.Process]:
     """Every process that this one started, or another, at whatever remove; not the servers, which stay."""
-    return [each for each in psutil.Process(pid).children(recursive=True) if not _is_server(each)]
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:  # it ended this moment
+        return []
+    return [each for each in found if not _is_server(each)]
 
 
 def _is_server(process: psutil.Process) -> bool:

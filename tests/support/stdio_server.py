@@ -32,9 +32,10 @@ class FailedError(Exception):
 class StdioServer:
     """Tools that answer on standard output what standard input asks, each call in a thread of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, instructions: str = "") -> None:
         self._info = {"name": name, "version": ""}
-        self._tools: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {}
+        self._more = {"instructions": instructions} if instructions else {}
+        self._tools: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
         self._cancelled: set[object] = set()
         self._lock = threading.Lock()
         self._call_of_thread = threading.local()
@@ -45,18 +46,23 @@ class StdioServer:
         found: dict[str, Any] = self._call_of_thread.meta
         return found
 
-    def tool(self, *, structured_output: bool = True) -> Callable[[Callable[..., str]], Callable[..., str]]:
-        """Add a function that returns text; its name, docstring and annotations describe it."""
+    def tool(
+        self, *, name: str = "", description: str = "", structured_output: bool = True
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Add a function; its name, docstring and annotations describe it.
 
-        def add(function: Callable[..., str]) -> Callable[..., str]:
-            self.add_tool(function, structured_output=structured_output)
+        It returns text, or without ``structured_output`` a block of content, such as a picture.
+        """
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.add_tool(function, name=name, description=description, structured_output=structured_output)
             return function
 
         return add
 
     def add_tool(
         self,
-        function: Callable[..., str],
+        function: Callable[..., Any],
         *,
         name: str = "",
         description: str = "",
@@ -67,7 +73,16 @@ class StdioServer:
         """Add a function under a name, a description or with a schema of its own, or with hints."""
         name = name or function.__name__
         kinds = {key: kind for key, kind in function.__annotations__.items() if key != "return"}
-        fields = {key: {"title": key.title(), "type": _TYPES[kind]} for key, kind in kinds.items()}
+        defaults = dict(zip([*kinds][::-1], (function.__defaults__ or ())[::-1], strict=False))
+        fields = {
+            key: {
+                **({"default": defaults[key]} if key in defaults else {}),
+                "title": key.title(),
+                "type": _TYPES[kind],
+            }
+            for key, kind in kinds.items()
+        }
+        required = [key for key in fields if key not in defaults]
         described: dict[str, Any] = {
             "name": name,
             "description": description or (function.__doc__ or "").strip(),
@@ -75,7 +90,7 @@ class StdioServer:
             or {
                 "type": "object",
                 "properties": fields,
-                **({"required": [*fields]} if fields else {}),
+                **({"required": required} if required else {}),
                 "title": f"{function.__name__}Arguments",
             },
         }
@@ -114,8 +129,14 @@ class StdioServer:
         changes = {"listChanged": bool(cached)}
         can = {"prompts": changes, "resources": {"subscribe": bool(cached), **changes}, "tools": changes}
         results: dict[str, dict[str, Any]] = {
-            "server/discover": {**cached, "capabilities": can, "supportedVersions": [_MODERN]},
+            "server/discover": {
+                **cached,
+                **self._more,
+                "capabilities": can,
+                "supportedVersions": [_MODERN],
+            },
             "initialize": {
+                **self._more,
                 "protocolVersion": _known(params.get("protocolVersion")),
                 "capabilities": can,
                 "serverInfo": self._info,
@@ -135,7 +156,8 @@ class StdioServer:
     def _call(self, message: dict[str, Any]) -> None:
         name, arguments = message["params"]["name"], message["params"].get("arguments") or {}
         self._call_of_thread.meta = message["params"].get("_meta") or {}
-        text, more = f"Unknown tool: {name}", {}
+        text: Any = f"Unknown tool: {name}"
+        more = {}
         if name in self._tools:
             function, described = self._tools[name]
             try:
@@ -150,7 +172,7 @@ class StdioServer:
             except Exception:  # an answer to the caller, who sees no more of it
                 text, name = f"Error executing tool {name}", ""
         if message["id"] not in self._cancelled:
-            content = [{"type": "text", "text": text}]
+            content = [text if isinstance(text, dict) else {"type": "text", "text": text}]
             self._reply(message, {"content": content, "isError": name not in self._tools, **more})
 
     def _reply(self, message: dict[str, Any], result: dict[str, Any]) -> None:
