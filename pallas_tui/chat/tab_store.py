@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Final
 
 from pallas.safe_text import one_line, sanitize
@@ -33,6 +34,8 @@ class SavedTabs:
     def __init__(self, file: JsonFile | None = None, key: str = "") -> None:
         self._file, self._key = file, key
         self._saved: tuple[tuple[SavedTab, ...], int] | None = None
+        self._newest: tuple[tuple[SavedTab, ...], int] = ((), 0)
+        self._writing = Lock()
 
     def load(self) -> tuple[tuple[SavedTab, ...], int]:
         """Return the tabs in their order, and the index of the one in front."""
@@ -44,17 +47,35 @@ class SavedTabs:
         """Whether nothing is to be written for these tabs."""
         return self._file is None or (tabs, front) == self._saved
 
+    def lacks(self, tabs: tuple[SavedTab, ...]) -> bool:
+        """Whether one of these tabs has a thread that is not saved."""
+        known = {tab.thread for tab in self._saved[0]} if self._saved is not None else frozenset[str]()
+        return self._file is not None and any(tab.thread not in known for tab in tabs)
+
     def keep(self, tabs: tuple[SavedTab, ...], front: int) -> None:
-        """Write these tabs if they changed."""
-        if self._file is None or self.has(tabs, front):
-            return
+        """Write these tabs if they changed. Blocks."""
+        self.note(tabs, front)
+        self.write()
+
+    def note(self, tabs: tuple[SavedTab, ...], front: int) -> None:
+        """Have the next ``write`` write these tabs."""
+        self._newest = (tabs, front)
+
+    def write(self) -> None:
+        """Write the tabs that were noted last, if they changed. Blocks; for any thread."""
+        with self._writing:
+            tabs, front = self._newest
+            if self._file is not None and not self.has(tabs, front):
+                self._write(self._file, tabs, front)
+
+    def _write(self, file: JsonFile, tabs: tuple[SavedTab, ...], front: int) -> None:
         document = self._document()
         document.pop(self._key, None)
         rows = [{"agent": tab.agent, "thread": tab.thread, "name": tab.name} for tab in tabs[-MAX_TABS:]]
         if rows:
             document[self._key] = {"tabs": rows, "front": max(0, front - max(0, len(tabs) - MAX_TABS))}
         try:
-            self._file.save(dict(list(document.items())[-MAX_FLEETS:]))
+            file.save(dict(list(document.items())[-MAX_FLEETS:]))
         except OSError as error:
             _logger.warning("the open tabs could not be kept: %s", one_line(str(error), 120))
         self._saved = (tabs, front)

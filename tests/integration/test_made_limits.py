@@ -209,7 +209,7 @@ async def test_another_api_version_hides_no_other_mistake_of_the_document(
         (1, "apiVersion: is not a known version"),
         (4, "size: there is no such key"),
         (6, "spec.type: there is no type 'vllm'; use generic"),
-        (7, "spec.modle: there is no such key; did you mean model?"),
+        (7, "spec.modle: there is no such key; did you mean model; known: "),
         (8, "spec.maxOutputTokens: "),
     ):
         assert any(each.startswith(f"{path}:{line}: {text}") for each in lines), err

@@ -649,3 +649,16 @@ async def test_a_conversation_is_begun_from_any_pane_and_escape_returns_there(tm
         await here.press("x", "escape", "escape")
         await here.until(lambda: here.prompt.has_focus)
         assert (main.current, here.prompt.text) == ("chat", "x")
+
+
+@pytest.mark.slow
+async def test_a_conversation_that_begins_is_among_the_saved_tabs_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas_tui.widgets.chat.thread_tabs._KEEP_AFTER", 3_600.0)
+    async with desk(tmp_path, home=tmp_path / "workbench.yaml") as here:
+        here.prompt.insert("hold")
+        await here.press("enter")
+        await here.until(lambda: here.view.conversation.run is not None and here.server.held.is_set())
+        handle = here.view.conversation.handle
+        await here.until(lambda: any(handle in each.read_text() for each in tmp_path.rglob("*.tabs.json")))

@@ -14,7 +14,7 @@ HEADER = {"name": "x", "url": "http://x.example/mcp"}
 @pytest.mark.parametrize(
     ("kind", "spec", "key", "hint"),
     [
-        ("agent", {"sytemPrompt": ""}, "sytemPrompt", "did you mean systemPrompt?"),
+        ("agent", {"sytemPrompt": ""}, "sytemPrompt", "did you mean systemPrompt; known: "),
         ("agent", {"nonsense": ""}, "nonsense", "known: description, systemPrompt"),
         ("agent", {"systemPrompt": 3}, "systemPrompt", "string"),
         ("agent", {"systemPrompt": "x" * 200_001}, "systemPrompt", "200000"),
@@ -31,8 +31,13 @@ HEADER = {"name": "x", "url": "http://x.example/mcp"}
         ("llm", {"url": "ftp://x"}, "url", "http"),
         ("llm", {"url": "http://me:pw@x/v1"}, "url", "use a secret"),
         ("llm", {"apiKeyRef": "keys"}, "apiKeyRef", "SECRET/KEY"),
-        ("llm", {"api_key_ref": {"name": "s", "kye": "K"}}, "api_key_ref.kye", "did you mean key?"),
-        ("llm", {"apiKey": "sk-1"}, "apiKey", "did you mean apiKeyRef?"),
+        (
+            "llm",
+            {"api_key_ref": {"name": "s", "kye": "K"}},
+            "api_key_ref.kye",
+            "did you mean key; known: ",
+        ),
+        ("llm", {"apiKey": "sk-1"}, "apiKey", "did you mean apiKeyRef; known: "),
         ("secret", {"data": {"A": 3}}, "data.A", "string"),
         ("secret", {"data": {"9A": "x"}}, "data.9A", "no key of a secret"),
         ("project", {"servers": [{**HEADER, "command": "sh"}]}, "servers.0.command", "known: name, url"),
@@ -50,7 +55,7 @@ HEADER = {"name": "x", "url": "http://x.example/mcp"}
         ),
         ("project", {"servers": [{"name": "x", "headers": {"X-A": "b"}}]}, "servers.0", "no url"),
         ("project", {"servers": ["a b"]}, "servers.0.name", "no name"),
-        ("project", {"prompts": [{"txt": "b"}]}, "prompts.0.txt", "did you mean text?"),
+        ("project", {"prompts": [{"txt": "b"}]}, "prompts.0.txt", "did you mean text; known: "),
         ("project", {"prompts": "hi"}, "prompts", "list"),
         ("project", [], "spec", "description, servers, prompts"),
     ],

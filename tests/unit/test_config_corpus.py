@@ -30,3 +30,10 @@ def test_a_broken_project_says_all_of_this(tmp_path: Path, case: dict[str, Any])
         folder.write(name, text)
     said = [f"{'warning: ' if found.level == 'warning' else ''}{found}" for found in folder.found()]
     assert said == case["says"].splitlines()
+
+
+def test_a_value_of_the_wrong_kind_is_always_told_with_what_to_write() -> None:
+    said = [line for case in cases() for line in case.values[0]["says"].splitlines()]
+    needed = [line for line in said if " is needed" in line]
+    assert len(needed) > 100
+    assert [line for line in needed if not line.partition(" is needed; ")[2]] == []

@@ -271,3 +271,15 @@ def test_a_run_tells_its_surface_who_asked_and_what_it_had_written() -> None:
     assert "Its text until it was cut short:\nAcme was" in story
     for query, fits in (("surface:rest", True), ("surface:mcp", False), ("caller:token:ci", True)):
         assert parse(query).matches(run) is fits, query
+
+
+def test_tabs_that_were_noted_last_are_written_by_whichever_thread_writes_last(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "tabs.json")
+    saved, one, two = SavedTabs(file, "k"), SavedTab("a", "conv-1"), SavedTab("a", "conv-2")
+    assert saved.lacks((one,)) and not saved.lacks(())
+    saved.note((one,), 0)
+    saved.keep((one, two), 1)
+    saved.write()  # that of the first note, in a thread that came late
+    assert SavedTabs(file, "k").load() == ((one, two), 1)
+    assert not saved.lacks((two, one))
+    assert not SavedTabs().lacks((one,))

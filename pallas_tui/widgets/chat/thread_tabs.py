@@ -1,5 +1,6 @@
 """Durable threads as tabs: opened from any list, and reopened after a restart."""
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -228,8 +229,19 @@ class ThreadTabs(SideBySide):
             self.run_worker(self._mount(ordered, False), group="open", description="open the last tabs")
 
     def keep_tabs(self) -> None:
-        """Save soon which threads are open."""
-        if self._reopened and not self._keeping and not self._saved_tabs().has(*self._open_tabs()):
+        """Save soon which threads are open: at once if a conversation has begun, which a crash would lose."""
+        saved, opened = self._saved_tabs(), self._open_tabs()
+        if not self._reopened or saved.has(*opened):
+            return
+        if saved.lacks(opened[0]):
+            saved.note(*opened)
+            self.run_worker(
+                asyncio.to_thread(saved.write),
+                group="tabs",
+                exclusive=True,
+                description="save the open tabs",
+            )
+        elif not self._keeping:
             self._keeping = True
             self.set_timer(_KEEP_AFTER, self.keep_tabs_now)
 

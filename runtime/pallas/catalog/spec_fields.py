@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from pallas.config.network import secret_in, url_problem
-from pallas.config.notes import nearest
+from pallas.config.notes import no_such_key
 from pallas.model import Fault, FaultType, ResourceKind
 from pallas.safe_text import one_line, sanitize
 
@@ -58,11 +58,8 @@ def wrong(key: str, problem: str) -> Fault:
 
 
 def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
-    """The Fault for an unknown key. It names the nearest known key, or else all of them."""
-    names = tuple(known)
-    near = nearest(name, names)
-    hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
-    return wrong(key, f"there is no such key; {hint}")
+    """The Fault for an unknown key. It names the nearest known key, and all of them."""
+    return wrong(key, no_such_key(name, known))
 
 
 def _clean(text: str) -> str:

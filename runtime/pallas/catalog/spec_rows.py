@@ -6,7 +6,7 @@ from typing import Any, Final
 from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import ResourceKind
 
-from .spec_fields import wrong
+from .spec_fields import unknown, wrong
 from .specs import (
     AgentSpec,
     LlmSpec,
@@ -212,9 +212,10 @@ def read_document(document: object) -> tuple[ResourceKind, Any, Any]:
     """The kind, name and spec of a document. Raises Fault (PROTOCOL) that names the key."""
     if not isinstance(document, Mapping):
         raise wrong("document", "must be an object with apiVersion, kind, metadata and spec")
+    known = ("apiVersion", "kind", "metadata", "spec")
     for key in document:
-        if key not in ("apiVersion", "kind", "metadata", "spec"):
-            raise wrong(str(key), "there is no such key; known: apiVersion, kind, metadata, spec")
+        if key not in known:
+            raise unknown(str(key), str(key), known)
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
         raise wrong("apiVersion", f"must be {' or '.join(API_VERSIONS)}")

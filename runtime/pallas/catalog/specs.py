@@ -253,7 +253,8 @@ def _camel(
         if model is AgentSpec:
             key = _ALSO_CALLED.get(key, key)
         if key not in known:
-            raise unknown(_path(at, str(name)), key, known)
+            # Beside the keys of a spec, a body over REST has these.
+            raise unknown(_path(at, str(name)), key, known if at else (*known, "name", "version"))
         if key in spelt:
             raise wrong(_path(at, str(name)), f"is given twice, as {key_spellings[key]} too; leave one out")
         spelt[key], key_spellings[key] = value, str(name)

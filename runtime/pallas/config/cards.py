@@ -16,10 +16,14 @@ from .yamlfile import read_documents
 
 REFERENCES: Final = ("agents", "sequence", "fan_out", "fan_in", "generator", "evaluator", "worker")
 """Keys of a card that name other agents; each kind of card has some of them."""
+_FILES: Final = ("messages", "function_tools")
+"""Keys of a card that name files beside it."""
 FOLDERS: Final = ("agent-cards", "tool-cards")
 """Folders in which fast-agent keeps cards."""
 _MARKDOWN: Final = (".md", ".markdown")
 _YAML: Final = (".yaml", ".yml")
+SUFFIXES: Final = (*_MARKDOWN, *_YAML)
+"""Of files that may be cards."""
 _NO_CARDS: Final = re.compile(r"SKILL\.md|(agents|organism|fast-?agent(\.config|\.secrets)?)\.yaml")
 """Files that may be in a folder of cards and are none."""
 _CARD_KEYS: Final = ("type", "name", "instruction", "model", "servers", "agents")
@@ -44,6 +48,8 @@ class Card:
     """Its keys; None if there are none, or they cannot be read."""
     body: str = ""
     """What follows the keys of a card in Markdown."""
+    beside: tuple[Path, ...] = ()
+    """Files that it names: messages, and code of its tools."""
     mistakes: tuple[Mistake, ...] = ()
     """Why it cannot be read, and what its YAML should not have."""
 
@@ -69,7 +75,8 @@ class CardSet:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that the agent is made of, and those that would be looked for."""
-        return tuple(dict.fromkeys((*(each.path for each in self.cards), *(m.path for m in self.missing))))
+        named = (path for each in self.cards for path in (each.path, *each.beside))
+        return tuple(dict.fromkeys((*named, *(each.path for each in self.missing))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def read_cards(root: Path, path: Path) -> CardSet:
 
 def _missing(root: Path, card: Card, key: str, name: Name, known: list[str]) -> MissingCard:
     beside = card.path.with_name(f"{name.text}.md".replace("/", "_"))
-    for path in (beside.with_suffix(each) for each in (*_MARKDOWN, *_YAML)):
+    for path in (beside.with_suffix(each) for each in SUFFIXES):
         unfit = _looked_at(path, shown(root, path)) if is_file(path) else None
         if isinstance(unfit, Mistake):
             problem = f"{key} names {name.text}, and {unfit.where} is no card: it {unfit.problem}"
@@ -188,7 +195,7 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
 def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Literal["other"] | None:
     """Why a file is no card; None for a card, ``other`` where nobody expects one."""
     suffix = path.suffix.strip().casefold()
-    if suffix not in (*_MARKDOWN, *_YAML) or _NO_CARDS.fullmatch(path.name) or is_folder(path):
+    if suffix not in SUFFIXES or _NO_CARDS.fullmatch(path.name) or is_folder(path):
         return "other"
     if words := lost_link(path):
         return Mistake(Where(file), "", words, "put the file there, or correct the link")
@@ -254,7 +261,10 @@ def _read(path: Path, file: str) -> Card:
     references = tuple(
         (key, name) for key in REFERENCES for name in leaves(table.get(key)) if name.text.strip()
     )
-    return Card(path, agent, references, table, body, notes.sorted([]))
+    beside = tuple(
+        path.parent / name.text.partition(":")[0] for key in _FILES for name in leaves(table.get(key))
+    )
+    return Card(path, agent, references, table, body, beside, notes.sorted([]))
 
 
 def _halves(text: str, file: str, notes: Notes) -> tuple[str, str]:

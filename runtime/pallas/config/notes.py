@@ -75,5 +75,12 @@ def allowed(known: Iterable[str]) -> str:
     return f"allowed: {shown}" if names else ""
 
 
+def no_such_key(name: str, known: Iterable[str]) -> str:
+    """The problem of a key of a document that it does not have: the nearest that it has, and all of them."""
+    names = list(known)
+    listed = f"known: {', '.join(names)}" if names else ""
+    return "; ".join(filter(None, ("there is no such key", did_you_mean(name, names), listed)))
+
+
 def _plain(word: str) -> str:
     return word.lower().replace("-", "_")

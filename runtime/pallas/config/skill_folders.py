@@ -8,7 +8,7 @@ from .notes import did_you_mean
 
 OPTIONAL: Final = (".fast-agent/skills", ".agents/skills", ".claude/skills")
 """Where fast-agent looks by itself: these may be missing."""
-_SKILL: Final = "SKILL.md"
+SKILL: Final = "SKILL.md"
 _MAX_FOLDERS: Final = 500
 """Folders that are looked at."""
 
@@ -21,13 +21,18 @@ def missing_skills(root: Path, name: str) -> tuple[str, ...]:
         beside = [shown(root, each) for each in _folders_in(folder.parent)]
         hints = "create it, or correct the name", did_you_mean(name, beside)
         return f"{problem}; an agent starts without these skills", *hints
-    if is_file(folder / _SKILL):
+    if is_file(folder / SKILL):
         above = shown(root, folder.parent)
         problem = f"{name} is one skill, and no folder of skills; an agent starts without it"
         return problem, f"name the folder above it, {above}"
-    if not any(is_file(each / _SKILL) for each in _folders_in(folder)):
-        return f"{name} has no skill in it", f"each skill is a folder there with a {_SKILL}"
+    if not any(is_file(each / SKILL) for each in _folders_in(folder)):
+        return f"{name} has no skill in it", f"each skill is a folder there with a {SKILL}"
     return ()
+
+
+def skill_files(folder: Path) -> tuple[Path, ...]:
+    """The files of the skills in a folder. Blocks."""
+    return tuple(each / SKILL for each in _folders_in(folder) if is_file(each / SKILL))
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -305,7 +305,7 @@ def _words(error: ErrorDetails, spot: _Spot) -> _Words:
         case "too_long":
             return _too_many(error, node, spot.place)
         case "string_type" if node is not None:
-            return f"{section.described(node)}, where text is needed", (section.as_text(node),), spot.where
+            return f"{section.described(node)}, where text is needed", (_as_text(spot, node),), spot.where
         case "refused":
             problem, _, hint = error["ctx"]["problem"].partition("; ")
             return problem, (hint,), spot.where
@@ -337,13 +337,15 @@ def _number(kind: str, spot: _Spot) -> _Words:
         )
     if isinstance(node, Leaf) and isinstance(node.value, str) and converted(node.value, convert) is not None:
         hint = "write it without quotes"
-    return f"{spot.section.described(node)}, where {words} is needed", (hint,), spot.where
+    return f"{spot.section.described(node)}, where {words} is needed", (hint or f"write {words}",), spot.where
 
 
 def _choice(spot: _Spot, node: Node) -> _Words:
     choices = [str(each) for each in get_args(spot.annotation)]
     section = spot.section
-    if not isinstance(node, Leaf) or node.value is None:
+    if not isinstance(node, Leaf):
+        return f"{section.described(node)}, where text is needed", (allowed(choices),), spot.where
+    if node.value is None:
         return f"{section.described(node)}, where text is needed", (section.as_text(node),), spot.where
     if not isinstance(node.value, str):
         return section.described(node), (allowed(choices),), spot.place  # quoted it would be no better
@@ -353,6 +355,14 @@ def _choice(spot: _Spot, node: Node) -> _Words:
     if not value:
         return "is empty" + because(node), (filled(node),), spot.where
     return f"unknown value {value}", (allowed(choices), did_you_mean(value, choices)), spot.place
+
+
+def _as_text(spot: _Spot, node: Node) -> str:
+    """How to write text in the place of another value."""
+    if isinstance(node, Leaf):
+        return spot.section.as_text(node)
+    name = spot.path[-1]
+    return "write one text" if isinstance(name, int) else f"write `{name}: {flow(_example(spot))}`"
 
 
 def _too_many(error: ErrorDetails, node: Node | None, where: Where) -> _Words:

@@ -10,12 +10,15 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, time
-from typing import Final, Literal
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import httpx2
 
 from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
+from pallas.config.command import program_problem
+from pallas.config.files import is_file
 from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
@@ -30,6 +33,7 @@ log = logging.getLogger(__name__)
 _LINE_LIMIT: Final = 64 * 1024
 _TERM_TIMEOUT: Final = 2.0
 _POLL: Final = 0.03
+_AGAIN: Final = "; it is started again"
 # Seconds for what a program that ended wrote last; a child of it may keep its output open.
 _LAST_LINES_S: Final = 5.0
 
@@ -117,7 +121,7 @@ class Program:
                 )
                 return
             self._restart_at = time() + decision.delay_s
-            self._fail(AgentState.BACKOFF, f"{self.error}; it is started again in {decision.delay_s:.1f} s")
+            self._fail(AgentState.BACKOFF, f"{self.error}{_AGAIN} in {decision.delay_s:.1f} s")
             await asyncio.sleep(decision.delay_s)
             self._restart_at = None
             self._restarts += 1
@@ -273,21 +277,91 @@ class Programs:
         if not self._here:
             return
         for name, program in self._by_name.items():
-            if name in servers and name not in restart:
+            # One that was kept goes on as it was started.
+            if name in servers and name not in restart and _run_of(program.config) == _run_of(servers[name]):
                 program.adopt(servers[name])
-        leaving = [self._by_name.pop(name) for name in (*stop, *restart) if name in self._by_name]
+        leaving = [self._by_name.pop(name) for name in stop if name in self._by_name]
         await _all(program.stop() for program in leaving)
-        started = []
-        for name, why in restart.items():
-            program = self._by_name[name] = Program(servers[name], self._hub)
-            started.append(program.start())
-            log.info("server %s: started again because of %s", name, ", ".join(why))
+        await _all(self._exchange(servers[name], why) for name, why in restart.items())
         self._by_name = {name: self._by_name[name] for name in servers if name in self._by_name}
-        await _all(started)
+
+    async def _exchange(self, config: ServerConfig, why: Sequence[str]) -> None:
+        """Start a program as ``config`` says; one that runs goes on, or comes back, if this one does not."""
+        name, reasons = config.name, ", ".join(why)
+        before, fresh = self._by_name.get(name), Program(config, self._hub)
+        if before is None or before.state is not AgentState.READY:
+            if before is not None:
+                await before.stop()
+            self._by_name[name] = fresh
+            log.info("server %s: started again because of %s", name, reasons)
+            await fresh.start()
+            return
+        if problem := await asyncio.to_thread(_unfit, config):
+            self._keep(before, f"{problem}; the program that runs goes on")
+            return
+        apart = _port_of(config) != _port_of(before.config)
+        if not apart:
+            await before.stop()
+            self._by_name[name] = fresh
+        log.info("server %s: started again because of %s", name, reasons)
+        await fresh.start()
+        if fresh.state is AgentState.READY:
+            self._by_name[name] = fresh
+            if apart:
+                await before.stop()
+        elif apart:
+            await fresh.stop()
+            self._keep(before, f"{_why(fresh)}; the program that runs goes on at {before.config.url}")
+        elif _run_of(config) != _run_of(before.config):
+            await self._bring_back(before.config, fresh)
+
+    async def _bring_back(self, config: ServerConfig, failed: Program) -> None:
+        """Run a program as it was in place of one that did not start; the files are those of now."""
+        await failed.stop()
+        back = self._by_name[config.name] = Program(config, self._hub)
+        await back.start()
+        if back.state is AgentState.READY:
+            self._keep(back, f"{_why(failed)}; it runs again as it did before")
+
+    def _keep(self, program: Program, text: str) -> None:
+        text = one_line(f"server {program.config.name}: not restarted: {text}", 400)
+        log.error("%s", text)
+        self._hub.publish(Notice(level="error", text=text))
 
 
 class _Wrong(Exception):
     """It cannot be started at all, and trying again would not help."""
+
+
+def _unfit(config: ServerConfig) -> str:
+    """Why a program cannot be started, as far as its files show. Blocks."""
+    if problem := program_problem(config.command, config.cwd, config.env.get("PATH")):
+        return f"{problem} ({config.where})"
+    for word in config.command[1:]:
+        path = config.cwd / word
+        if path.suffix == ".py" and is_file(path):
+            try:
+                compile(path.read_bytes(), path.name, "exec", dont_inherit=True)
+            except SyntaxError as error:
+                return f"{word}:{error.lineno}: is not valid Python: {error.msg}"
+            except (OSError, ValueError) as error:
+                return f"{word}: cannot be read: {type(error).__name__}"
+    return ""
+
+
+def _why(program: Program) -> str:
+    """Why a program that was ended did not start."""
+    return program.error.partition(_AGAIN)[0]
+
+
+def _port_of(config: ServerConfig) -> tuple[str | None, int | None]:
+    parts = urlsplit(config.url)
+    return parts.hostname, parts.port
+
+
+def _run_of(config: ServerConfig) -> tuple[Any, ...]:
+    """What decides which process runs."""
+    return config.command, config.cwd, config.env, config.transport, config.url
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pallas.config.models import Where
-from pallas.config.notes import Notes, did_you_mean
+from pallas.config.notes import Notes, no_such_key
 from pallas.config.textfile import MAX_BYTES, read_text
 from pallas.config.tree import Items, Leaf, Node, Table, plain
 from pallas.config.yamlfile import read_documents
@@ -125,12 +125,7 @@ def _documents(node: Node, notes: Notes) -> Iterator[ResourceDocument]:
         return
     for key, entry in node.entries.items():
         if key not in (*_TOP, "status"):
-            notes.error(
-                entry.where,
-                key,
-                "there is no such key",
-                did_you_mean(key, _TOP) or f"known: {', '.join(_TOP)}",
-            )
+            notes.error(entry.where, key, no_such_key(key, _TOP))
     name = _name(node, notes)
     spec = _spec(node, notes)
     if name and kind and spec is not None:  # Even if something else is wrong: all mistakes are reported.
@@ -172,7 +167,7 @@ def _name(node: Table, notes: Notes) -> str:
         return ""
     for key, entry in metadata.entries.items():
         if key != "name":
-            notes.error(entry.where, f"metadata.{key}", "there is no such key", "known: name")
+            notes.error(entry.where, f"metadata.{key}", no_such_key(key, ("name",)))
     name_node = metadata.get("name")
     name = plain(name_node) if name_node is not None else None
     if isinstance(name, str) and name:

@@ -12,6 +12,8 @@ from pallas.config.change_effects import changed_fields, effects_of, needs_new_v
 from pallas.config.files import shown
 from pallas.config.upstream import PROVIDERS
 
+from .named_folders import NamedFolder
+
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})
 # Providers that look into the blocks of others as well.
@@ -27,9 +29,10 @@ _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 class AgentFacts:
     """One agent as it is: what it was made of, and what it uses.
 
-    ``files`` are those of the version that answers and of the last attempt at another; ``scripts`` those that
-    its stdio servers run, by server. ``servers`` are the downstreams it declares and ``providers`` those that
-    it asks, None if that is not known; ``names_models``: it never asks the project's ``default_model``.
+    ``files`` are those of the version that answers and of the last attempt at another; ``folders`` those
+    whose new files belong to it, too; ``scripts`` are what its stdio servers run, by server. ``servers`` are
+    the downstreams it declares and ``providers`` those that it asks, None if that is not known;
+    ``names_models``: it never asks the project's ``default_model``.
     ``failed``: it does not answer, or its last version could not be made. ``idle``: it is stopped, and reads
     everything when it is started. ``owed``: an earlier change affected it and it was not reloaded.
     """
@@ -39,6 +42,7 @@ class AgentFacts:
     config: AgentConfig
     url: str = ""
     files: frozenset[Path] = frozenset()
+    folders: frozenset[NamedFolder] = frozenset()
     scripts: Mapping[str, frozenset[Path]] = field(default_factory=dict)
     servers: tuple[str, ...] | None = None
     providers: tuple[str, ...] | None = None
@@ -170,7 +174,9 @@ def _reasons(
 ) -> tuple[str, ...]:
     """Because of what an agent needs another version; empty when it does not."""
     scripts = frozenset[Path]().union(*known.scripts.values())
-    why = [shown(new.root, path) for path in sorted(changed.files & (known.files | scripts))]
+    own = changed.files & (known.files | scripts)
+    own |= {path for path in changed.files for folder in known.folders if folder.holds(path)}
+    why = [shown(new.root, path) for path in sorted(own)]
     why += sorted(known.owed)
     if changed.reread:
         if needs_new_version(config, known.config, config):

@@ -15,6 +15,7 @@ from pallas.config.organism import ORGANISM_FILE
 
 from .affected_agents import AgentFacts
 from .import_scan import command_files, module_paths, sources
+from .named_folders import NamedFolder, folders_of_agent, watched
 from .server_digest import server_files
 
 # Files of which more than their name is looked at when a folder is a link.
@@ -26,7 +27,7 @@ class FileUsage:
     """``agents`` with all that concerns them, ``programs`` with the files they run, the project's ``config``.
 
     ``links`` are files of these that are reached through a link, by where they really are; ``folders`` where
-    all of them lie.
+    all of them lie, ``named`` those in which new ones may appear.
     """
 
     agents: tuple[AgentFacts, ...] = ()
@@ -36,6 +37,7 @@ class FileUsage:
     links: Mapping[Path, frozenset[Path]] = field(default_factory=dict)
     folders: frozenset[Path] = frozenset()
     above: frozenset[Path] = frozenset()
+    named: frozenset[NamedFolder] = frozenset()
 
     def among(self, paths: Iterable[Path]) -> frozenset[Path]:
         """Those of the used files that ``paths`` are, lie above, or lead to. Blocks a little with links."""
@@ -45,6 +47,8 @@ class FileUsage:
                 found.add(path)
             elif path in self.above:
                 found |= {each for each in self.files if each.is_relative_to(path)}
+            for folder in self.named:
+                found.update(folder.among(path))
             if self.links and (real := _real(path.parent) / path.name) in self.links:
                 found |= self.links[real]
         return frozenset(found)
@@ -82,14 +86,16 @@ def usage_of(project: Project, agents: Sequence[AgentFacts], *, only: bool = Fal
         files |= each.files.union(*each.scripts.values())
     files = files.union(*programs.values())
     links = _links(files)
+    named = frozenset(folder for each in known for folder in each.folders)
     return FileUsage(
         agents=known,
         programs=programs,
         config=config,
         files=frozenset(files),
         links=links,
-        folders=frozenset(path.parent for path in (*files, *links)),
+        folders=frozenset(path.parent for path in (*files, *links)) | watched(named, project.root),
         above=frozenset(parent for path in files for parent in path.parents),
+        named=named,
     )
 
 
@@ -97,11 +103,13 @@ def _complete(known: AgentFacts) -> AgentFacts:
     """The same with the files that it is made of, or would be."""
     root, config = known.project.root, known.config
     own = _own(root, config)
-    files = known.files | own
+    folders = folders_of_agent(known.project, config)
+    files = known.files.union(own, *(each.files() for each in folders))
     if (known.failed or known.owed) and own:  # the next version may use more than the one that answers
         files |= sources(own, [root])
     names = known.project.downstreams if known.servers is None else known.servers
-    return replace(known, files=files, scripts={name: server_files(known.project, name) for name in names})
+    scripts = {name: server_files(known.project, name) for name in names}
+    return replace(known, files=files, folders=folders, scripts=scripts)
 
 
 def _own(root: Path, config: AgentConfig) -> frozenset[Path]:

@@ -60,6 +60,7 @@ class FileWatcher:
         self._tell = tell
         self._polling = _should_poll() if polling is None else polling
         self._others: frozenset[Path] = frozenset()
+        self._trees: frozenset[Path] = frozenset()
         self._regroup = asyncio.Event()
         self._anew = False
         self._told_many = False
@@ -67,10 +68,13 @@ class FileWatcher:
         self._lately: dict[Path, float] = {}
         self.ready = asyncio.Event()
 
-    def also(self, folders: frozenset[Path]) -> None:
-        """Look into these folders too, wherever they are, and into none of those named before."""
-        if folders != self._others:
-            self._others = folders
+    def also(self, folders: frozenset[Path], trees: frozenset[Path] = frozenset()) -> None:
+        """Look into these folders too, wherever they are, and into none of those named before.
+
+        Of ``trees``, the folders in them too. Those that are not there yet are looked into when they are.
+        """
+        if (folders, trees) != (self._others, self._trees):
+            self._others, self._trees = folders, trees
             self._regroup.set()
 
     async def run(self) -> None:
@@ -110,7 +114,7 @@ class FileWatcher:
             while True:
                 self._regroup.clear()
                 began = time()
-                folders, many = await asyncio.to_thread(folders_of, self._root, self._others)
+                folders, many = await asyncio.to_thread(folders_of, self._root, self._others, self._trees)
                 self._tell_many(many)
                 if folders != known or self._anew:
                     self._anew = False
@@ -140,7 +144,7 @@ class FileWatcher:
         source = self._polled(folders, begun) if polls else self._notified(folders, begun)
         async for changes in source:
             paths = frozenset(Path(path) for _, path in changes)
-            if any(added and _is_new_folder(Path(path)) for added, path in changes):
+            if any(added and self._is_new_folder(Path(path)) for added, path in changes):
                 self._anew = True  # also one that was there before: it is another one now
                 self._regroup.set()
             if len(self._lately) > _MAX_LATELY:
@@ -174,14 +178,15 @@ class FileWatcher:
                 yield [(path not in before, path) for path in changed]
             before = now
 
+    def _is_new_folder(self, path: Path) -> bool:
+        if not path.is_dir():
+            return False
+        return path in self._others or (not path.is_symlink() and not is_skipped(path))
+
     def _tell_many(self, many: bool) -> None:
         if many and not self._told_many:
             self._tell("warning", f"the project has more than {MAX_FOLDERS} folders; the rest is not watched")
         self._told_many = many
-
-
-def _is_new_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and not is_skipped(path)
 
 
 async def _first(task: asyncio.Task[None], event: asyncio.Event) -> None:

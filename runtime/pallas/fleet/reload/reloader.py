@@ -398,7 +398,7 @@ class Reloader:
         first = self._uses is None
         self._uses = uses
         if self._watcher is not None:
-            self._watcher.also(uses.folders)
+            self._watcher.also(uses.folders, frozenset(each.path for each in uses.named))
         if first:
             self._changed = set(uses.among(self._changed))
             if self._watcher is not None:  # nothing was heard before the watch began
@@ -441,7 +441,7 @@ class Reloader:
         """The agents as they are now, with the files that affect them."""
         before = {each.name: each for each in uses.agents}
         return [
-            replace(now, files=now.files | was.files, scripts=was.scripts)
+            replace(now, files=now.files | was.files, folders=was.folders, scripts=was.scripts)
             if (was := before.get(now.name)) is not None
             else now
             for now in self._facts()

@@ -10,6 +10,7 @@ from pallas.config.envfile import ENV_FILE
 
 # If there are more, that is reported and the rest is not watched.
 MAX_FOLDERS: Final = 4_000
+_MOST_IN_TREE: Final = 500
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 # Files that editors, compilers and programs leave in a user's folders.
 _LEFT: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".orig", ".pyc", ".log")
@@ -35,12 +36,18 @@ def may_matter(path: Path, root: Path) -> bool:
     return not hidden and (not name.startswith(".") or name == ENV_FILE)
 
 
-def folders_of(root: Path, others: Iterable[Path] = ()) -> tuple[frozenset[str], bool]:
+def folders_of(
+    root: Path, others: Iterable[Path] = (), trees: Iterable[Path] = ()
+) -> tuple[frozenset[str], bool]:
     """Return the folders to look at, and whether there are more than that. Blocks.
 
-    ``others`` are folders outside ``root``; folders that do not exist are left out.
+    ``others`` are folders outside ``root``, or hidden ones; of ``trees`` the folders in them count, too.
+    Folders that do not exist are left out.
     """
     found = {str(each) for each in others if each.is_dir()}
+    for tree in trees:
+        with suppress(OSError):
+            found |= {str(each) for each in sorted(tree.iterdir())[:_MOST_IN_TREE] if each.is_dir()}
     for folder, below, _ in root.walk():
         found.add(str(folder))
         if len(found) >= MAX_FOLDERS:

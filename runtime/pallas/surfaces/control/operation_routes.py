@@ -28,6 +28,7 @@ from pallas.model.operations import MAX_ID, READ_ONLY, REQUIRED
 from pallas.model.redaction import forget, redact
 from pallas.safe_text import one_line
 
+from ..request_problems import first_of, problem_of
 from .event_stream import for_lookers
 from .responses import (
     HEADERS,
@@ -203,10 +204,11 @@ def _body_of(operation: Operation, model: type[BaseModel], body: bytes) -> dict[
     try:
         found = model.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = one_line(".".join(str(part) for part in first["loc"]), 100)
-        problem = f"{where}: {first['msg']}" if where else first["msg"]
-        raise wrong(f"the body is not what {operation.name} takes: {problem}") from None
+        first = first_of(error.errors(include_url=False, include_input=False))
+        path = [str(part) for part in first["loc"]]
+        where, problem = one_line(".".join(path), 100), problem_of(first, model, path)
+        text = f"{where}: {problem}" if where else problem
+        raise wrong(f"the body is not what {operation.name} takes: {text}") from None
     arguments = {}
     for each in operation.parameters:
         if each.place == "body":

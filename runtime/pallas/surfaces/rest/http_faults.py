@@ -1,48 +1,19 @@
 """A Fault as an HTTP answer: its status, headers and body."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.responses import Response
 
-from pallas.config.notes import did_you_mean
 from pallas.model import Fault, FaultType, codec
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON, RETRY_AFTER, not_found
 from pallas.safe_text import one_line, sanitize
 
-MAX_MESSAGE: Final = 8_000
+from ..request_problems import first_of, problem_of
 
-_IN_WORDS: Final[Mapping[str, str]] = {
-    # Pydantic's error types whose texts speak of Python rather than JSON.
-    "missing": "is missing",
-    "extra_forbidden": "there is no such key",
-    "string_type": "must be a text",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "list_type": "must be a list",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "string_too_short": "must have {min_length} characters at least",
-    "string_too_long": "must have {max_length} characters at most",
-    "too_short": "must have {min_length} items at least",
-    "too_long": "must have {max_length} items at most",
-    "string_pattern_mismatch": "must match {pattern}",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
-}
-_OPTION: Final = re.compile(r"'([^']*)'")
+MAX_MESSAGE: Final = 8_000
 
 _BY_REASON: Final[Mapping[str, int]] = {
     "not_found": 404,
@@ -140,38 +111,18 @@ def answer(fault: Fault, *, of_run: bool = False) -> Response:
     return Response(codec.dumps(body_of(fault)), status, headers=headers, media_type="application/json")
 
 
-def invalid(errors: Sequence[Any]) -> Fault:
+def invalid(errors: Sequence[Any], body: Any = None) -> Fault:
     """Return pydantic's errors as a Fault (PROTOCOL) that names the field by its path.
 
-    Repeats nothing of the value.
+    Repeats nothing of the value. ``body`` is the type that the body must have: a Fault for an unknown key
+    names the keys that there are.
     """
-    first = errors[0] if errors else {}
+    first = first_of(errors)
     where, *path = [str(part) for part in first.get("loc", ())] or [""]
     key = one_line(".".join(path), 200) if where in ("body", "query", "path", "header") else ""
-    problem = _problem(first)
+    problem = problem_of(first, body if where == "body" else None, path)
     if where == "query" and first.get("type") != "missing":
         problem += ", or leave it out"
     text = f"{key}: {problem}" if key else f"the {where or 'request'}: {problem}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return Fault(FaultType.PROTOCOL, text + more, data={"key": key} if key else {})
-
-
-def _problem(error: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, in words that say what it must be."""
-    kind, limits = str(error.get("type", "")), error.get("ctx") or {}
-    if kind == "string_too_short" and limits.get("min_length") == 1:
-        return "must not be empty"
-    if kind in ("literal_error", "enum"):
-        options = _OPTION.findall(str(limits.get("expected", "")))
-        near = did_you_mean(str(error.get("input", "")), options)
-        return (
-            "must be "
-            + " or ".join(filter(None, (", ".join(options[:-1]), *options[-1:])))
-            + (f"; {near}" if near else "")
-        )
-    try:
-        problem = _IN_WORDS[kind].format(**limits)
-    except (KeyError, IndexError):
-        problem = str(error.get("msg", "is not understood")).replace("Input should ", "must ", 1)
-        problem = problem[:1].lower() + problem[1:]
-    return one_line(problem, 300)

@@ -139,6 +139,7 @@ def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
 
         def get_route_handler(self) -> Handler:
             work, known = super().get_route_handler(), tuple(_query_of(self.dependant))
+            body = next((each.field_info.annotation for each in self.dependant.body_params), None)
 
             async def handler(request: Request) -> Response:
                 request = JsonRequest(request.scope, request.receive)
@@ -159,7 +160,7 @@ def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
                 except ClientDisconnect:
                     raise
                 except Exception as error:
-                    fault = _fault_of(error, endpoint)
+                    fault = _fault_of(error, endpoint, body)
                     answer = http_faults.answer(fault)
                 for name, value in http_faults.HEADERS.items():
                     answer.headers.setdefault(name, value)
@@ -183,11 +184,11 @@ async def _known(request: Request, parts: RestParts) -> Principal:
     return await found if isawaitable(found) else found
 
 
-def _fault_of(error: Exception, endpoint: RestEndpoint) -> Fault:
+def _fault_of(error: Exception, endpoint: RestEndpoint, body: Any) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, RequestValidationError):
-        return http_faults.invalid(error.errors())
+        return http_faults.invalid(error.errors(), body)
     if isinstance(error, HTTPException):
         if isinstance(error.__cause__, Fault):  # FastAPI's exception for any invalid body
             return error.__cause__
