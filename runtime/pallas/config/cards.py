@@ -18,6 +18,8 @@ REFERENCES: Final = ("agents", "sequence", "fan_out", "fan_in", "generator", "ev
 """Keys of a card that name other agents; each kind of card has some of them."""
 FOLDERS: Final = ("agent-cards", "tool-cards")
 """Folders in which fast-agent keeps cards."""
+_ASK_MODELS: Final = frozenset({"agent", "smart", "router", "orchestrator", "iterative_planner"})
+"""The types of cards that ask a model themselves."""
 _MARKDOWN: Final = (".md", ".markdown")
 _YAML: Final = (".yaml", ".yml")
 _NO_CARDS: Final = re.compile(r"SKILL\.md|(agents|organism|fast-?agent(\.config|\.secrets)?)\.yaml")
@@ -147,6 +149,11 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
     return (folder, *(each / name for each in above for name in FOLDERS))
 
 
+def is_card(path: Path) -> bool:
+    """Whether a file that an entry names is a card, as far as its first line says: YAML may be any."""
+    return path.suffix.strip().casefold() not in _MARKDOWN or _has_frontmatter(path)
+
+
 def _is_card(path: Path) -> bool:
     suffix = path.suffix.strip().casefold()
     if not is_file(path) or _NO_CARDS.fullmatch(path.name) or suffix not in (*_MARKDOWN, *_YAML):
@@ -181,6 +188,7 @@ def _read(path: Path, file: str) -> Card:
         name=Name(named.text.strip().replace(" ", "_"), named.where),
         is_default=_is_true(table, "default"),
         is_tool_only=_is_true(table, "tool_only"),
+        has_default_model=_asks_default_model(table),
         skills=tuple(leaves(table.get("skills"))),
     )
     references = tuple(
@@ -191,6 +199,14 @@ def _read(path: Path, file: str) -> Card:
 
 def _stem(path: Path, file: str) -> Name:
     return Name(path.stem.replace(" ", "_"), Where(file))
+
+
+def _asks_default_model(table: Table) -> bool:
+    """Whether an agent of this card asks a model and the card names none."""
+    kind = next(leaves(table.get("type")), None)
+    if kind is not None and kind.text.strip().casefold().replace("-", "_") not in _ASK_MODELS:
+        return False
+    return not any(name.text.strip() for name in leaves(table.get("model")))
 
 
 def _is_true(table: Table, key: str) -> bool:
