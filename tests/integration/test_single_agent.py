@@ -100,4 +100,7 @@ def test_an_agent_without_a_model_says_where_it_belongs(folder: Path) -> None:
     (folder / "bare.md").write_text(CARD.replace("model: passthrough\n", ""), "utf-8")
     asked = run("chat", "bare.md", "-m", "hello", cwd=folder)
     assert asked.returncode == 1
-    assert "it has no model; write model: into its card, or default_model: into" in asked.stderr
+    assert (
+        "names no model, and the project has no default_model; write model: there, or default_model: into"
+        in asked.stderr
+    )

@@ -300,7 +300,7 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
 
 
 def test_a_warning_fails_nothing(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    folder.config("defaul_model: x\n")
+    folder.config("defaul_model: x\ndefault_model: passthrough\n")
     assert check(folder.root) == 0
     out, err = capsys.readouterr()
     assert out.endswith("; 1 warning\n")
@@ -308,7 +308,7 @@ def test_a_warning_fails_nothing(folder: Folder, capsys: pytest.CaptureFixture[s
 
 
 def test_json_is_one_object(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    folder.config("defaul_model: x\nmodel_capabilities: {vision: true}\n")
+    folder.config("defaul_model: x\ndefault_model: passthrough\nmodel_capabilities: {vision: true}\n")
     assert check(folder.root, as_json=True) == 0
     out, err = capsys.readouterr()
     body = json.loads(out)
@@ -450,6 +450,7 @@ def test_typos_in_servers_and_filters_are_found_with_line_and_nearest_name(
     folder.agents(AGENTS + "  card: {card: card.md, port: 24202}\n")
     folder.config(
         "mcp: {servers: {notes: {command: python, args: [notes.py]}, research: {url: 'http://127.0.0.1:1/mcp'}}}\n"
+        "default_model: passthrough\n"
     )
     folder.write("agents/jarvis.py", TYPOS).write("notes.py", NOTES)
     folder.write(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
-from pallas.config.agent_code import choice_of, read_agents
+from pallas.config.agent_code import agents_without_model, choice_of, read_agents
 from pallas.config.files import is_file, shown
 from pallas.config.notes import Notes
 from pallas.config.textfile import read_text
@@ -23,8 +23,9 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
 
     Mistakes and warnings go to stderr, one per line, and a summary to stdout. With ``as_json`` one JSON
     object goes to stdout and nothing to stderr. The agents' code is parsed; with ``do_import`` it is also
-    imported, in one process per agent. fast-agent is imported if the project names a model. With ``ask`` the
-    models' providers are asked whether they can answer.
+    imported, in one process per agent. fast-agent is imported if the project has a
+    configuration of it, or names a model. With ``ask`` the models' providers are asked whether they can
+    answer.
     """
     found, mistakes = read_project(project)
     if found is not None:
@@ -59,8 +60,10 @@ def _found_mistakes(
     mistakes += (
         *program_mistakes(project),
         *_schema_warnings(project),
+        *_settings_mistakes(project),
         *_code_mistakes(project, do_import),
         *model_mistakes(project),
+        *agents_without_model(project),
         *unnamed_models(project),
     )
     if ask:
@@ -78,6 +81,15 @@ def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
     except ConfigError as error:
         return error.mistakes
     return ()
+
+
+def _settings_mistakes(project: Project) -> tuple[Mistake, ...]:
+    """Return what fast-agent refuses of its configuration. Imports it if an agent is one of its agents."""
+    if project.config_file is None or all(agent.kind != "llm" for agent in project.agents.values()):
+        return ()
+    from pallas.executors.fastagent.settings_refusals import settings_mistakes
+
+    return settings_mistakes(project.root)
 
 
 def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:

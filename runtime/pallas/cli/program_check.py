@@ -7,7 +7,7 @@ from typing import Final
 
 from pallas.config import Mistake, Project, Where
 from pallas.config.command import program_problem
-from pallas.config.files import is_file
+from pallas.config.files import is_file, is_folder, shown
 from pallas.config.notes import Notes
 from pallas.fleet.reload.import_scan import command_files
 
@@ -34,13 +34,24 @@ def program_mistakes(project: Project) -> tuple[Mistake, ...]:
     """
     notes, seen = Notes(), set[Path]()
     for program in (*_workers(project), *_downstreams(project), *_servers(project)):
-        if problem := program_problem(program.command, program.cwd, program.path) or _no_script(program):
-            notes.warn(program.where, program.key, problem, _INSTALL)
+        if not is_folder(program.cwd):
+            problem = f"starts in {shown(project.root, program.cwd)}, and there is no such folder"
+            notes.warn(program.where, program.key, problem, "create it, or correct cwd:")
+        elif problem := program_problem(program.command, program.cwd, program.path) or _no_script(program):
+            notes.warn(program.where, program.key, problem, _fix(program))
         for path in sorted(command_files(program.command, program.cwd, project.root) - seen):
             seen.add(path)
             if path.suffix == ".py" and is_file(path):
                 parsed(project.root, path, program.key, notes)
     return notes.sorted([])
+
+
+def _fix(program: _Program) -> str:
+    """What to do about a program that is missing."""
+    first, *more = program.command[0].split() or [""]
+    if more and program.key.startswith("mcp.") and program_problem((first,), program.cwd, program.path) == "":
+        return f"it is one word: write `command: {first}` and `args: [{', '.join(more)}]`"
+    return _INSTALL
 
 
 def _no_script(program: _Program) -> str:

@@ -11,6 +11,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from pallas.safe_text import one_line
+
 from .agent_choice import AgentCandidate, AgentChoice, choose
 from .agent_text import CONNECT, FILTERS, AgentText, Name
 from .cards import passed_over, read_cards
@@ -43,7 +45,7 @@ _UNNAMED: Final = "default"
 WRITE_FAST: Final = "write `fast = FastAgent(...)` at the top level of the module"
 _MORE_AGENTS: Final = frozenset({"load_agents", "load_agents_from_url", "agents"})
 """What a module has agents by that its decorators do not show."""
-_AGENTS: Final = frozenset({"agent", "custom", "smart"})
+_AGENTS: Final = frozenset({"agent", "custom", "smart", "router", "orchestrator", "iterative_planner"})
 """The decorators of agents that ask a model themselves."""
 _MODEL_TABLES: Final = frozenset({"ModelDatabase", "ModelFactory"})
 
@@ -175,6 +177,50 @@ def uses_default_model(project: Project, config: AgentConfig) -> bool:
     if config.providers and len(found) < 2:
         return False
     return not found or any(agent.has_default_model or config.card is not None for agent in own)
+
+
+def agents_without_model(project: Project) -> tuple[Mistake, ...]:
+    """A warning for each agent that asks a model where neither its text nor the project names one.
+
+    fast-agent starts no agent beside such an agent, but the environment may name a model where it is served.
+    None where code may set one.
+    """
+    notes, seen = Notes(), set[Where]()
+    if project.settings.get("default_model"):
+        return ()
+    for config in project.agents.values():
+        if config.providers or _may_set_model(project.root, config):
+            continue
+        key, ways = f"agents.{config.name}.model", "model:" if config.card is not None else 'model="..."'
+        for agent in read_agents(project.root, config):
+            where = agent.name.where if agent.name is not None else config.where
+            if agent.has_default_model and agent.model is None and where not in seen:
+                seen.add(where)
+                name = agent.name.text if agent.name is not None else "an agent"
+                notes.warn(where, key, *no_model(project, name, ways))
+    return notes.sorted([])
+
+
+def no_model(project: Project, name: str, key: str) -> tuple[str, str]:
+    """Problem and fix for an agent that has no model; ``key`` is what its file names one with."""
+    problem = f"{one_line(name)} names no model, and the project has no default_model"
+    return problem, f"write {key} there, or default_model: into {project.model_where.file}"
+
+
+def _may_set_model(root: Path, config: AgentConfig) -> bool:
+    """Whether code of an agent reads another configuration, or gives agents a model when it is imported."""
+    files = find_imports(root, config.module).files if config.module else ()
+    trees = (each for path in files if (each := parsed(path)) is not None)
+    for node in (each for tree in trees for each in ast.walk(tree)):
+        match node:
+            case (
+                ast.keyword(arg="config_path" | "default_model")
+                | ast.Constant(value="FAST_AGENT_MODEL" | "DEFAULT_MODEL")
+            ):
+                return True
+            case ast.Attribute(attr="model" | "default_model", ctx=ast.Store()):
+                return True
+    return False
 
 
 def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
@@ -351,7 +397,7 @@ class _ModuleReader:
             model,
             whole and len(given) == len(call.keywords),
             computed,
-            "model" not in given and kind in _AGENTS,
+            "model" not in given and kind in _AGENTS and len(given) == len(call.keywords),
             name=self._agent_name(call, given, _DECORATORS.get(kind)),
             is_default=isinstance(default, ast.Constant) and default.value is True,
             skills=skills,

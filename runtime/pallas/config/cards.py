@@ -20,6 +20,8 @@ _FILES: Final = ("messages", "function_tools")
 """Keys of a card that name files beside it."""
 FOLDERS: Final = ("agent-cards", "tool-cards")
 """Folders in which fast-agent keeps cards."""
+_ASK_MODELS: Final = frozenset({"agent", "smart", "router", "orchestrator", "iterative_planner"})
+"""The types of cards that ask a model themselves."""
 _MARKDOWN: Final = (".md", ".markdown")
 _YAML: Final = (".yaml", ".yml")
 SUFFIXES: Final = (*_MARKDOWN, *_YAML)
@@ -192,6 +194,11 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
     return (folder, *(each / name for each in above for name in FOLDERS))
 
 
+def is_card(path: Path) -> bool:
+    """Whether a file that an entry names is a card, as far as its first line says: YAML may be any."""
+    return path.suffix.strip().casefold() not in _MARKDOWN or _begins_with_rule(_text(path))
+
+
 def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Literal["other"] | None:
     """Why a file is no card; None for a card, ``other`` where nobody expects one."""
     suffix = path.suffix.strip().casefold()
@@ -256,6 +263,7 @@ def _read(path: Path, file: str) -> Card:
         name=Name(named.text.strip().replace(" ", "_"), named.where),
         is_default=_is_true(table, "default"),
         is_tool_only=_is_true(table, "tool_only"),
+        has_default_model=_asks_default_model(table),
         skills=tuple(leaves(table.get("skills"))),
     )
     references = tuple(
@@ -283,6 +291,14 @@ def _halves(text: str, file: str, notes: Notes) -> tuple[str, str]:
 
 def _stem(path: Path, file: str) -> Name:
     return Name(path.stem.replace(" ", "_"), Where(file))
+
+
+def _asks_default_model(table: Table) -> bool:
+    """Whether an agent of this card asks a model and the card names none."""
+    kind = next(leaves(table.get("type")), None)
+    if kind is not None and kind.text.strip().casefold().replace("-", "_") not in _ASK_MODELS:
+        return False
+    return not any(name.text.strip() for name in leaves(table.get("model")))
 
 
 def _is_true(table: Table, key: str) -> bool:

@@ -29,6 +29,8 @@ type _Source = tuple[Transport | None, str, tuple[str, ...]]
 _PLACES: Final = ("url", "command", "target")
 """Keys that say where a server is."""
 _NOWHERE: Final[_Source] = (None, "", ())
+_MISSPELT: Final = 0.85
+"""How near an unknown key is to a known one that was meant."""
 SAMPLING_REQUESTS: Final = 10
 """Requests of one server that the model answers in one run, unless ``max_requests`` says otherwise."""
 SAMPLING_TOKENS: Final = 4_096
@@ -137,7 +139,12 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
     for key in section.table.entries:
         if key not in DOWNSTREAM_KEYS:
             hints = allowed(DOWNSTREAM_KEYS), did_you_mean(key, DOWNSTREAM_KEYS)
-            section.error(key, "unknown key", *hints)
+            if nearest(key, DOWNSTREAM_KEYS, cutoff=_MISSPELT):
+                section.error(key, "unknown key", *hints)
+            else:  # as for fast-agent, and in what others read too
+                section.warn(
+                    key, "unknown key, which has no effect", *hints[1:], "remove it if it should have"
+                )
     auth = section.section("auth") if entry.auth else None
     if auth is not None:
         _warn_of_misspelt(auth, AUTH_KEYS)

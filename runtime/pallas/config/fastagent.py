@@ -14,7 +14,7 @@ from .agent_entries import CapabilitiesEntry
 from .agent_text import leaves
 from .agents import declared
 from .downstreams import SERVERS_PATH, McpEntry, OpenModel, read_downstreams
-from .field_types import CHOICE, Line, Maybe
+from .field_types import CHOICE, Loose, Maybe
 from .files import is_there, shown
 from .models import DownstreamConfig, KeySource, Where
 from .notes import Notes, nearest
@@ -33,6 +33,7 @@ SECRETS_NAMES: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
 
+_MODEL: Final = "default_model"
 # A model name without a provider may hold a dot too (gpt-4.1): what is before it ends in a digit then.
 _PROVIDER: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
 
@@ -46,7 +47,7 @@ class LoggerEntry(OpenModel):
 class FastAgentEntry(OpenModel):
     """The configuration, without what fast-agent alone reads."""
 
-    default_model: Maybe[Line] = None
+    default_model: Loose | None = None
     model_capabilities: CapabilitiesEntry | None = None
     logger: LoggerEntry | None = None
     mcp: McpEntry | None = None
@@ -78,20 +79,13 @@ class FastAgentFiles:
 
 def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> FastAgentFiles:
     """Both files merged, secrets over configuration; every mistake is noted."""
-    folder = _folder(root, environ)
-    config = _only_one(root, folder, CONFIG_NAMES, notes)
-    secrets = _only_one(root, folder, SECRETS_NAMES, notes)
-    merged = Table({}, Where(config or CONFIG_NAMES[-1]))
-    for name in (config, secrets):
-        if name:
-            warn_if_shared(root / name, name, notes)
-            table = read_table(root / name, name, notes, environ, lenient=True, last_wins=True)
-            merged = merge(merged, table) if table else merged
+    merged, config = _merged(root, environ, notes)
     top = Section(merged, "", merged.where, notes, echo=False)
     _warn_of_misspelt(top)
     _warn_of_skills(root, merged, notes)
     entry = validate(FastAgentEntry, top)
-    provider, model = _default_model(entry.default_model, top)
+    of_environment = None if entry.default_model else _model_of_environment(merged, environ)
+    provider, model = _default_model(entry.default_model or of_environment, top)
     downstreams, unusable = read_downstreams(entry.mcp) if entry.mcp else ({}, {})
     return FastAgentFiles(
         config_file=root / config if config else None,
@@ -101,12 +95,33 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
         downstreams=downstreams,
         unusable_servers=unusable,
         log_level=entry.logger.level if entry.logger else None,
-        settings=_settings(merged, environ),
+        settings=_settings(merged, environ, of_environment),
         handed_over=tuple(handed_over(merged, environ)),
         unset=unset_in(merged),
         keys=_keys(merged),
         model_where=top.place("default_model"),
     )
+
+
+def settings_files(root: Path, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], Table]:
+    """The files of the configuration, those that count first, and what they say together, with places."""
+    folder, notes = _folder(root, environ), Notes()
+    found = (_only_one(root, folder, names, notes) for names in (CONFIG_NAMES, SECRETS_NAMES))
+    return tuple(root / name for name in found if name), _merged(root, environ, notes)[0]
+
+
+def _merged(root: Path, environ: Mapping[str, str], notes: Notes) -> tuple[Table, str | None]:
+    """Both files, secrets over configuration, and the name of the configuration."""
+    folder = _folder(root, environ)
+    config = _only_one(root, folder, CONFIG_NAMES, notes)
+    secrets = _only_one(root, folder, SECRETS_NAMES, notes)
+    merged = Table({}, Where(config or CONFIG_NAMES[-1]))
+    for name in (config, secrets):
+        if name:
+            warn_if_shared(root / name, name, notes)
+            table = read_table(root / name, name, notes, environ, lenient=True, last_wins=True)
+            merged = merge(merged, table) if table else merged
+    return merged, config
 
 
 def _folder(root: Path, environ: Mapping[str, str]) -> Path:
@@ -140,6 +155,12 @@ def _warn_of_skills(root: Path, merged: Table, notes: Notes) -> None:
     for name in leaves(skills.get("directories")) if isinstance(skills, Table) else ():
         if name.text not in OPTIONAL and (words := missing_skills(root, name.text)):
             notes.warn(name.where, "skills.directories", *words)
+
+
+def _model_of_environment(merged: Table, environ: Mapping[str, str]) -> str | None:
+    """The default model where the files name none, as fast-agent finds it."""
+    fields = {key.casefold(): value for key, value in environ.items()} if merged.get(_MODEL) is None else {}
+    return fields.get(_MODEL, "").strip() or environ.get("FAST_AGENT_MODEL", "").strip() or None
 
 
 def _default_model(text: str | None, top: Section) -> tuple[str, str]:
@@ -195,8 +216,10 @@ def _keys(merged: Table) -> dict[str, KeySource]:
     return found
 
 
-def _settings(merged: Table, environ: Mapping[str, str]) -> Mapping[str, Any]:
+def _settings(merged: Table, environ: Mapping[str, str], model: str | None) -> Mapping[str, Any]:
     settings: dict[str, Any] = plain(merged)
+    if model is not None:
+        settings["default_model"] = model
     openai = settings.get("openai") or {}
     if isinstance(openai, dict):
         base_url = openai.get("base_url") or environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL

@@ -38,6 +38,9 @@ _DISTRIBUTIONS: Final[Mapping[str, str]] = {
     "dotenv": "python-dotenv",
     "fitz": "pymupdf",
     "git": "GitPython",
+    "googleapiclient": "google-api-python-client",
+    "google_auth_oauthlib": "google-auth-oauthlib",
+    "vertexai": "google-cloud-aiplatform",
     "PIL": "pillow",
     "serial": "pyserial",
     "sklearn": "scikit-learn",
@@ -58,6 +61,16 @@ def old_imports(root: Path, config: AgentConfig) -> Iterator[tuple[Name, str]]:
         for module in _modules(node):
             if module.partition(".")[0] == OLD_PACKAGE:
                 yield Name(module, Where(shown(root, path), node.lineno)), _new_import(node, module)
+
+
+def unknown_modules(root: Path, config: AgentConfig) -> Iterator[tuple[Name, str]]:
+    """Yield each module of fast-agent that code imports at its top level and the installed one lacks."""
+    if module_file(root, _NEW_PACKAGE) is not None or find_spec(_NEW_PACKAGE) is None:
+        return
+    for path, node in _imports(root, config.module, only_top=True):
+        for module in _modules(node):
+            if module.startswith(f"{_NEW_PACKAGE}.") and not _has_module(module):
+                yield Name(module, Where(shown(root, path), node.lineno)), fix_of(root, module)
 
 
 def missing_modules(root: Path, config: AgentConfig) -> Iterator[tuple[Name, str]]:

@@ -7,12 +7,14 @@ from types import ModuleType
 from typing import Final
 
 from fast_agent import FastAgent
+from pydantic import ValidationError
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
 from pallas.config.agent_code import (
     WRITE_FAST,
     hidden_fast,
+    no_model,
     parsed,
     server_mistakes,
     server_problem,
@@ -48,6 +50,7 @@ from .agent_definition import define
 from .preload import files_of
 from .reimport import note
 from .seam import SETTINGS, introduce, isolate_instances, named_servers, plain_argv, settings_of, silence
+from .settings_refusals import settings_mistakes
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +96,8 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         except Fault:
             raise
         except BaseException as error:  # a user's module may raise anything
+            if isinstance(error, ValidationError) and (refused := settings_mistakes(project.root)):
+                raise _settings_fault(refused[0]) from None  # its own words repeat the value
             place = str(agent.card.name if agent.card else agent.module or agent.where)
             fault = import_fault(project, place, error)
             raise fault from error
@@ -103,6 +108,12 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         isolate_instances(fast)
         introduce(fast)
         return fast
+
+
+def _settings_fault(refused: Mistake) -> Fault:
+    place = str(refused.where)
+    text = f"{place}: {refused.key} {refused.problem}; {refused.hint}"
+    return Fault(FaultType.CONFIG, text, data={"place": place})
 
 
 def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) -> str:
@@ -158,6 +169,22 @@ def _where_agents_are(root: Path) -> str:
         if card_files(root / folder):
             return f"decorate a function with @fast.agent(...), or serve the cards: `card: {folder}`"
     return "decorate a function with @fast.agent(...)"
+
+
+def check_models(project: Project, agent: AgentConfig, fast: FastAgent, served: str) -> None:
+    """Raise Fault (CONFIG) for an agent without a model: fast-agent makes none of a definition then.
+
+    The agent ``served`` has that of its providers, if the entry has some.
+    """
+    if agent.definition is not None:
+        return
+    for name in seam.without_model(fast):
+        if name == served and agent.providers:
+            continue
+        where = Where(defined_at(project, agent, seam.source_of(fast, name)))
+        words = no_model(project, name, "model:" if agent.card is not None else 'model="..."')
+        mistake = Mistake(where, f"agents.{agent.name}.model", *words)
+        raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(where)})
 
 
 def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None:

@@ -37,7 +37,7 @@ from . import (
     model_registry,
     seam,
 )
-from .agent_loader import check_servers, choose_agent, defined_at, load, start_fault
+from .agent_loader import check_models, check_servers, choose_agent, defined_at, load, start_fault
 from .fastagent_faults import fault_of, refused_fault, starts_without_instance
 from .import_thread import run_in_import_thread
 from .instance_answers import InstanceAnswers
@@ -168,6 +168,7 @@ class FastAgentExecutor(Executor):
             )
         name, settings = choice.name, seam.config_of(fast, choice.name)
         await asyncio.to_thread(check_servers, self._project, self._config, fast)
+        check_models(self._project, self._config, fast, name)
         warnings = await asyncio.to_thread(file_warnings, self._project, self._config)
         self._providers.load()
         named_model = getattr(settings, "model", None) or ""

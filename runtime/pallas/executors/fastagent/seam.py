@@ -3,6 +3,7 @@
 ``tests/contract/test_fastagent_seam.py`` fails when one of these changes.
 """
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,6 +29,8 @@ from .import_thread import waiting_loop
 RETRY_SECONDS: Final = 2.0
 # How fast-agent copies an agent that is called as a tool.
 _SPAWN: Final = "_spawn_detached_instance"
+_ASKING: Final = frozenset({"basic", "custom", "smart", "router", "orchestrator", "iterative_planner"})
+"""The types of agents that ask a model themselves."""
 # Seconds that the loop has to read the settings for a thread: it may be busy with user code.
 _PATIENCE: Final = 60.0
 
@@ -122,6 +125,17 @@ def models_of(fast: FastAgent, *, without: str = "") -> tuple[str, ...]:
         str(getattr(data.get("config"), "model", None) or "")
         for name, data in fast.agents.items()
         if name != without
+    )
+
+
+def without_model(fast: FastAgent) -> tuple[str, ...]:
+    """Return the names of the agents that ask a model where neither they nor the project name one."""
+    if settings_of(fast).default_model or os.environ.get("FAST_AGENT_MODEL", "").strip():
+        return ()
+    return tuple(
+        name
+        for name, data in fast.agents.items()
+        if data.get("type") in _ASKING and not (getattr(data.get("config"), "model", None) or "").strip()
     )
 
 
