@@ -21,9 +21,12 @@ from support.processes import below
 from support.providers import provider
 from support.waiting import until
 
+from pallas.config import load_project
 from pallas.downstreams.connection import Connection, Watch
 from pallas.downstreams.opening import Callbacks, Settings
 from pallas.downstreams.transports import Http
+from pallas.tools_lock.lock_check import check_servers
+from pallas.tools_lock.lock_file import ToolsLock
 
 SECRET = "sk-of-the-server-4711"
 
@@ -75,7 +78,8 @@ async def test_a_program_that_ends_after_each_answer_says_so_and_is_started_for_
         for _ in range(3):
             read, problem, _ = await called(fleet, server.agent, [one.key])
             assert not problem and one.is_answered(read.get(one.key))
-            await until(lambda: len(below(os.getpid(), f"{server.name}.json")) <= 1)
+            # Two agents have it, and a probe may start another one.
+            await until(lambda: len(below(os.getpid(), f"{server.name}.json")) <= 3)
         read, _, _ = await called(fleet, server.agent, [one.key, two.key])
         lost = next(text for text in read.values() if "closed in the middle" in text)
         assert "its program ended with exit status 5 right after it answered tools/call" in lost
@@ -130,3 +134,28 @@ async def test_redirects_are_followed_within_the_origin_and_credentials_go_nowhe
                     assert what in detail.problem and what in snapshot.downstreams[0].connection.error
             assert {*near.authorized} == {f"Bearer {SECRET}"}
     assert away.authorized == []
+
+
+async def test_a_list_that_is_too_long_is_named_by_the_agents_screen_the_lock_and_health(
+    tmp_path: Path,
+) -> None:
+    prompts = [{"name": f"p{number}", "description": "x" * 60_000} for number in range(150)]
+    server = odd("long", "http-modern", side={"prompts/list": {"prompts": prompts}})
+    server.announce(prompts={})
+    why = "it has more than 8,388,608 characters; only the first 139 prompts are used"
+    async with odd_fleet(tmp_path, [server]) as fleet:
+        tool = server.tools[0]
+        read, problem, _ = await called(fleet, server.agent, [tool.key])
+        assert not problem and tool.is_answered(read.get(tool.key))
+        (detail,) = (each for each in (await fleet.describe(server.agent)).servers if each.server)
+        assert f"result prompts: {why}" in detail.left_out
+        assert len(detail.tools) == len(server.tools)
+        (checked,) = await check_servers(load_project(tmp_path), ToolsLock(), [server.name])
+        assert checked.left_out == detail.left_out and why in checked.compared.problem
+
+        def words() -> str:
+            snapshot = fleet.snapshot().agent(server.agent)
+            assert snapshot is not None
+            return snapshot.downstreams[0].detail
+
+        await until(lambda: why in words())

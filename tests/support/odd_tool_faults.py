@@ -252,11 +252,11 @@ def _other_lists(server: OddServer, rng: Random) -> str:
 
 @TOOL_FAULTS.kind("too-much", excludes="side")
 def _too_much(server: OddServer, rng: Random) -> str:
-    count, size, server.remark = rng.choice([(10_050, 10, "first 10,000"), (150, 60_000, "8,388,608 char")])
+    count = rng.choice([10_001, 10_050])
+    server.remark = "first 10,000"
     server.announce(prompts={})
-    prompts = [{"name": f"p{number}", "description": "x" * size} for number in range(count)]
-    server.wire["side"] = {"prompts/list": {"prompts": prompts}}
-    return f"{count:,} prompts of {size:,} characters"
+    server.wire["side"] = {"prompts/list": {"prompts": [{"name": f"p{number}"} for number in range(count)]}}
+    return f"{count:,} prompts"
 
 
 @TOOL_FAULTS.kind("first-lists-fail")
