@@ -2,7 +2,7 @@
 
 A server is a transport, some sound tools, and one to three faults (``support.odd_servers``). Through a real
 fleet, a scripted model calls every tool of every server: of few servers that have each kind of fault once, of
-each kind alone, and of the servers of seeds 1 to 300, in blocks that share a fleet. A failure shows the line
+each kind alone, and of the servers of seeds 1 to 375, in blocks that share a fleet. A failure shows the line
 of each server with which something is wrong. To run some seeds or kinds alone::
 
     O="-m slow --show-capture=no tests/integration/test_odd_servers.py"
@@ -36,9 +36,9 @@ BLOCK = 25
 
 
 def seed_blocks() -> list[list[int]]:
-    """The seeds that share a fleet: those of the environment, else 1 to 300."""
+    """The seeds that share a fleet: those of the environment, else 1 to 375."""
     seeds: list[int] = []
-    for part in os.environ.get("PALLAS_ODD_SEEDS", "1-300").split(","):
+    for part in os.environ.get("PALLAS_ODD_SEEDS", "1-375").split(","):
         first, _, last = part.partition("-")
         seeds += range(int(first), int(last or first) + 1)
     return [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]

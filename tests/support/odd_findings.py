@@ -95,6 +95,8 @@ def _health_findings(
         if _NO_REASON.search(seen.missing.get(server.name, "")):  # all of them answer something
             yield f"an answer says what is not so: {dict(seen.missing)}"
         return
+    if server.gone and server.gone in seen.words:
+        return
     if seen.reach is not ProbeResult.OK:
         yield f"tools are called, but {health}"
     if is_all_there and seen.missing:

@@ -34,6 +34,10 @@ class _Server:
     sessions: dict[str, _Session] = field(default_factory=dict)
     refused: int = 0
     """How often it was too busy."""
+    gets: int = 0
+    """How often a stream was asked for."""
+    polled: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """By the id of an event: how many streams end before the answer comes, and the answer."""
 
 
 class OddHttp:
@@ -41,6 +45,10 @@ class OddHttp:
 
     def __init__(self) -> None:
         self._servers: dict[str, _Server] = {}
+
+    def gets(self, name: str) -> int:
+        """How often a server was asked for a stream."""
+        return self._servers[name].gets
 
     def add(self, name: str, transport: Transport, spec: dict[str, Any]) -> None:
         """Serve another one."""
@@ -101,12 +109,24 @@ def packed(response: Response, encoding: str) -> Response:
 
 async def _respond(server: _Server, request: Request) -> Response:
     id_ = request.headers.get("mcp-session-id", "")
+    if request.method == "DELETE" and (status := server.spec.get("goodbye")) is not None:
+        if not status:
+            await _gone(request)
+        return Response(status_code=status or 500, headers={"location": "/login"})
     if request.method == "DELETE":
         return Response(status_code=204 if server.sessions.pop(id_, None) else 404)
+    if request.method == "GET":
+        server.gets += 1
+        if (event := request.headers.get("last-event-id")) in server.polled:
+            return _polled(server, event)
+        if listening := server.spec.get("get"):
+            return _kept_open() if "stays" in listening else _as_said(listening)
     if request.method != "POST":
         return Response(status_code=405, headers={"allow": "POST, DELETE"})
     message = json.loads(await request.body())
-    headers = {}
+    headers: dict[str, str] = {}
+    if (odd := _odd_answer(server.spec, message)) is not None:
+        return odd
     if server.transport == "http-modern":
         session = _Session(OddEngine(server.spec))
     elif message.get("method") == "initialize":
@@ -124,9 +144,13 @@ async def _respond(server: _Server, request: Request) -> Response:
         for each in said:  # the answer to a request that waits
             session.held.pop(str(each["id"])).set_result([each])
         if said and "unread" in server.spec:  # no response until the client goes
-            while (await request.receive())["type"] != "http.disconnect":
-                continue
+            await _gone(request)
         return Response(status_code=202)
+    polled = server.spec.get("polled", {})
+    if message["method"] == "tools/call" and message["params"]["name"] == polled.get("tool"):
+        event = f"poll-{number}-1"
+        server.polled[event] = polled["empty"], session.engine.wire(said[-1])
+        return Response(f"id: {event}\nretry: 10\ndata:\n\n", headers={"content-type": EVENTS})
     if server.transport == "http-sse":
         return _typed(
             StreamingResponse(_events(server, session, number, said), headers=headers), server, EVENTS
@@ -138,6 +162,48 @@ async def _respond(server: _Server, request: Request) -> Response:
     body = server.spec.get("start", "").encode() + session.engine.wire(answer)
     body += server.spec.get("end", "").encode()
     return _typed(Response(body, status, headers), server, JSON)
+
+
+async def _gone(request: Request) -> None:
+    """Wait until the client goes."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+def _odd_answer(spec: dict[str, Any], message: Message) -> Response | None:
+    """What stands in the spec for a message, whatever the engine would say."""
+    method = message.get("method", "")
+    if "id" not in message and "notified" in spec and method == "notifications/initialized":
+        return _as_said(spec["notified"])
+    if method == "tools/call" and message["params"]["name"] in spec.get("call_status", {}):
+        return _as_said(spec["call_status"][message["params"]["name"]])
+    if "other_status" in spec and method.startswith(("prompts/", "resources/")):
+        return Response("unprocessable", spec["other_status"], media_type="text/plain")
+    return None
+
+
+def _as_said(answer: dict[str, Any]) -> Response:
+    return Response(answer["body"], answer["status"], answer["headers"])
+
+
+def _kept_open() -> Response:
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b": here\n\n"
+        await asyncio.Event().wait()
+
+    return StreamingResponse(nothing(), media_type=EVENTS)
+
+
+def _polled(server: _Server, event: str) -> Response:
+    """The stream after an event of a call: empty, or the answer."""
+    empty, answer = server.polled.pop(event)
+    base, _, number = event.rpartition("-")
+    following = event if "same_id" in server.spec["polled"] else f"{base}-{int(number) + 1}"
+    if empty:
+        server.polled[following] = empty - 1, answer
+    data = b"" if empty else answer
+    body = f"id: {following}\nretry: 10\ndata: ".encode() + data + b"\n\n"
+    return Response(body, headers={"content-type": EVENTS})
 
 
 def _typed(response: Response, server: _Server, kind: str) -> Response:

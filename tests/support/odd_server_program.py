@@ -69,6 +69,8 @@ class OddEngine:
         """A message as its bytes, without the end of a line."""
         if self._spec.get("string_id") and "method" not in message:
             message = {**message, "id": str(message["id"])}
+        if self._spec.get("null_error") and ("result" in message) != ("error" in message):
+            message = {"result": None, "error": None, **message}
         if self._spec.get("extra"):
             message = _with_extras(message)
         said: Any = [message] if self._spec.get("batch") else message
@@ -122,6 +124,8 @@ class OddEngine:
             cached = {"cacheScope": "private", "ttlMs": 0} if message["method"] in _LISTS else {}
             meta = {"_meta": self._spec["meta"]} if self._spec.get("meta") else {}
             result = {"resultType": "complete", **meta, **cached, **result}
+        if isinstance(result, dict) and "odd_error" in result:
+            return {"jsonrpc": "2.0", "id": message["id"], "error": result["odd_error"]}
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
@@ -165,6 +169,9 @@ def main(path: str) -> int:
             sys.stderr.write("stderr " + "." * 72 + "\n")
         for message in messages:
             _write(out, spec.get("noise", "").encode() + engine.wire(message) + end, spec.get("piece"))
+        ends = spec.get("ends_after")
+        if ends and messages and json.loads(line).get("method") == ends["method"]:
+            return int(ends["status"])
     return 0
 
 

@@ -78,6 +78,8 @@ class OddServer:
     """It may lose all tools, if health then says this (a pattern); empty if its sound tools must work."""
     remark: str = ""
     """What must be said of it although no sound tool is lost (a pattern)."""
+    gone: str = ""
+    """It is gone between calls; health may say so with this text."""
 
     @property
     def name(self) -> str:

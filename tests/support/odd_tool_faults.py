@@ -229,7 +229,7 @@ def _no_last_page(server: OddServer, rng: Random) -> str:
     return how
 
 
-@TOOL_FAULTS.kind("other-lists")
+@TOOL_FAULTS.kind("other-lists", excludes="side")
 def _other_lists(server: OddServer, rng: Random) -> str:
     names = rng.choice([["prompts"], ["resources"], ["prompts", "resources"]])
     how = rng.choice(["not there", "fails", "null", "unfit", "dies"])
@@ -248,6 +248,15 @@ def _other_lists(server: OddServer, rng: Random) -> str:
         methods.append("resources/templates/list")
     server.wire["side"] = dict.fromkeys(methods, answer)
     return f"{' and '.join(names)}: {how}"
+
+
+@TOOL_FAULTS.kind("too-much", excludes="side")
+def _too_much(server: OddServer, rng: Random) -> str:
+    count = rng.choice([10_001, 10_050])
+    server.remark = "first 10,000"
+    server.announce(prompts={})
+    server.wire["side"] = {"prompts/list": {"prompts": [{"name": f"p{number}"} for number in range(count)]}}
+    return f"{count:,} prompts"
 
 
 @TOOL_FAULTS.kind("first-lists-fail")

@@ -138,6 +138,13 @@ def _extra_fields(server: OddServer, rng: Random) -> str:
     return ""
 
 
+@WIRE_FAULTS.kind("result-and-error")
+def _result_and_error(server: OddServer, rng: Random) -> str:
+    """As in the older JSON-RPC: an answer has both keys, and one of them is null."""
+    server.wire["null_error"] = True
+    return ""
+
+
 @WIRE_FAULTS.kind("banner", on=("stdio",), excludes="banner")
 def _banner(server: OddServer, rng: Random) -> str:
     server.wire["banner"] = rng.choice(

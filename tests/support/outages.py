@@ -107,7 +107,8 @@ class Outage:
             if not status and not self.lists:
                 receive, status = await _without_lists(receive)
             if status:
-                await Response(status_code=status)(scope, receive, send)
+                body = b'{"error":"injected fault"}'
+                await Response(body, status, media_type="application/json")(scope, receive, send)
                 return
             await app(scope, receive, send)
 

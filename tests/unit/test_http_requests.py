@@ -186,3 +186,84 @@ async def test_a_server_that_hangs_on_a_cancelled_call_holds_up_no_other_request
         await until(lambda: len(asked) == 2)
         assert [each for each in asked if "cancelled" in each]
         released.set()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (429, b"slow down", "HTTP 429: slow down"),
+        (500, b'{"detail": "\x1b[31mno\\n"}', "HTTP 500: "),
+        (503, b"", "HTTP 503"),
+        (502, b"x" * 1_000_000, "HTTP 502: xxx"),
+        (413, b'{"jsonrpc": "2.0", "id": 1, "error": {"code": 5, "message": "own words"}}', "own words"),
+    ],
+)
+async def test_a_refused_call_has_the_reason_that_the_response_gives(
+    status: int, body: bytes, said: str
+) -> None:
+    token = call_fate.set(CallFate())
+    respond = httpx2.MockTransport(lambda request: httpx2.Response(status, content=body))
+    async with httpx2.AsyncClient(transport=WatchedTransport(respond, lambda: True), timeout=60) as client:
+        response = await client.post(URL)
+    call_fate.reset(token)
+    text = response.json()["error"]["message"]
+    assert response.status_code == status and text.startswith(said)
+    assert len(text) < 400 and "\x1b" not in text
+
+
+async def test_a_hundred_answers_at_most_are_on_their_way_beside_the_calls() -> None:
+    """What is beyond is dropped: a server that asks for ever and takes no answer holds nothing else up."""
+    asked: list[bytes] = []
+    released = asyncio.Event()
+
+    async def respond(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.content)
+        if b"answer" in request.content:
+            await released.wait()
+        return httpx2.Response(202)
+
+    transport = WatchedTransport(httpx2.MockTransport(respond), lambda: True)
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+        token = goes_beside.set(True)
+        for number in range(150):
+            answer = {"jsonrpc": "2.0", "id": number, "result": {"answer": number}}
+            assert (await client.post(URL, json=answer)).status_code == 202
+        goes_beside.reset(token)
+        await until(lambda: len(asked) == 100)
+        assert (await client.post(URL, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).is_success
+        assert len(asked) == 101
+        released.set()
+        await until(lambda: not transport._beside)
+        token = goes_beside.set(True)
+        await client.post(URL, json={"jsonrpc": "2.0", "id": 200, "result": {"answer": 200}})
+        goes_beside.reset(token)
+        await until(lambda: len(asked) == 102)
+
+
+@pytest.mark.parametrize(
+    ("location", "follows"),
+    [
+        ("/moved", True),
+        ("http://one.test/moved", True),
+        ("http://two.test/mcp", False),
+        ("https://one.test/", False),
+    ],
+)
+async def test_what_goes_beside_follows_redirects_within_its_origin_only(
+    location: str, follows: bool
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        asked.append((str(request.url), request.headers.get("authorization")))
+        if request.url.path == "/mcp" and request.url.host == "one.test":
+            return httpx2.Response(307, headers={"location": location})
+        return httpx2.Response(202)
+
+    transport = WatchedTransport(httpx2.MockTransport(respond), lambda: True)
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+        token = goes_beside.set(True)
+        await client.post(URL, json={"id": 1, "result": {}}, headers={"authorization": "Bearer own"})
+        goes_beside.reset(token)
+        await until(lambda: asked and not transport._beside)
+    assert asked[1:] == ([("http://one.test/moved", "Bearer own")] if follows else [])

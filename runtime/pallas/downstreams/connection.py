@@ -25,8 +25,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas.bounds.tool_results import ResultSchema
 from pallas.deadlines import cancel_and_wait
+from pallas.mcp_client.stdio_seam import how_it_ended
 from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line
+from pallas.telemetry.trace_context import current_agent
 
 from .http_requests import CallFate, call_fate
 from .offer import MAX_SIZE, Offer, offer_of
@@ -67,6 +69,10 @@ _OTHER_ERA: Final = frozenset({INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, -3
 
 class NotConnected(ConnectionError):
     """The server is not connected now; the message says why."""
+
+
+class ProgramEnded(ConnectionError):
+    """The program of a server has ended; the message says how."""
 
 
 @dataclass(slots=True)
@@ -197,6 +203,8 @@ class Connection:
             except Exception as error:
                 if not self._lost_by(error, fate, client):
                     raise
+                if is_closed(error) and isinstance(self.error, ProgramEnded):
+                    error.add_note(str(self.error))
                 is_unrun = can_repeat or fate.unsent or fate.no_session or fate.refused
                 if is_last or not (self._settings.repeats and is_unrun):
                     await self._open_soon()
@@ -424,7 +432,9 @@ class Connection:
     def _ended(self, client: Client) -> None:
         """The other side has closed the streams."""
         if self.client is client:
-            self.lose(ConnectionError("the other side closed the connection"))
+            how = how_it_ended(current_agent(), self.link.name)
+            closed = ConnectionError("the other side closed the connection")
+            self.lose(ProgramEnded(f"its program {how}") if how else closed)
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -454,6 +464,11 @@ class Connection:
 def _with_schema(tool: Tool, schema: Mapping[str, Any] | None) -> Tool:
     """The SDK's client was not to see it: it would refuse results for it that we pass on."""
     return tool if schema is None else tool.model_copy(update={"output_schema": dict(schema)})
+
+
+def end_notes(error: BaseException) -> tuple[str, ...]:
+    """Return how the program ended whose end made a call fail; empty if that is not known."""
+    return tuple(getattr(error, "__notes__", ()))[-1:] if is_closed(error) else ()
 
 
 async def ask_whether_it_answers(client: Client) -> None:

@@ -1,15 +1,20 @@
 """What became of the HTTP requests of a call: whether the server can have run it."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
 import httpx2
-from mcp_types import CONNECTION_CLOSED
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
-from pallas.bounds.bodies import accept_bounded_encodings, bound
+from pallas.bounds.bodies import TooLarge, accept_bounded_encodings, bound
+from pallas.model.redaction import redact_text
+from pallas.safe_text import one_line
+
+from .stream_pauses import StreamPauses
 
 _OURS: Final = "pallas_made"
 _BESIDE_SECONDS: Final = 30.0
@@ -18,6 +23,12 @@ _MAX_REDIRECTS: Final = 3
 _SESSION: Final = "mcp-session-id"
 # A server that does not know the session of a request answers with one of these, whatever the body says.
 _NO_SESSION: Final = frozenset({400, 404})
+# The SDK, or what asks for credentials, knows what these mean.
+_KNOWN: Final = _NO_SESSION | {401}
+_LAST_EVENT: Final = "last-event-id"
+# Bytes of a failed response that are read for its reason, and for how long.
+_MAX_REASON: Final = 64 * 1024
+_REASON_SECONDS: Final = 5.0
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -28,11 +39,13 @@ class CallFate:
     a request that named a session; ``refused``: it refused one, with a session or not. ``broken``: the
     connection broke after the request was sent. None of the first three is said once the server has
     ``accepted`` a request: it may have run the call. ``status`` is that of the last response, 0 without one.
+    ``streams`` are those that were asked for because the one with the answer ended too soon.
     """
 
-    __slots__ = ("accepted", "broken", "no_session", "refused", "status", "unsent")
+    __slots__ = ("accepted", "broken", "no_session", "refused", "status", "streams", "unsent")
 
     def __init__(self) -> None:
+        self.streams = StreamPauses()
         self.unsent = self.no_session = self.refused = self.broken = self.accepted = False
         self.status = 0
 
@@ -84,6 +97,8 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
     A request that fails is answered with an error once ``is_open`` says so: the SDK would end the connection
     with all its calls. Until then it raises, so that who opens the connection knows why.
 
+    A server that keeps closing its streams is asked for them in growing pauses.
+
     What ``goes_beside`` is sent in parallel to the other requests, within 30 s, and at most 100 at a
     time: the SDK sends nothing else before it is answered, so a server that hangs would hold up all
     later calls.
@@ -93,14 +108,18 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
         self._transport = transport
         self._is_open = is_open
         self._beside: set[asyncio.Task[None]] = set()
+        self._streams = StreamPauses()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises httpx2.TransportError while the connection is opened."""
         if request.method == "POST" and goes_beside.get():
             self._send_beside(request)
             return httpx2.Response(202, request=request, extensions={_OURS: True})
+        fate = call_fate.get()
+        if request.method == "GET" and await self._is_too_often(request, fate):
+            return httpx2.Response(404, request=request, extensions={_OURS: True})
         # What else is sent for a call, to read on in its stream, says nothing of whether it was run.
-        fate = call_fate.get() if request.method == "POST" else None
+        fate = fate if request.method == "POST" else None
         try:
             response = await self._transport.handle_async_request(request)
         except httpx2.TransportError as error:
@@ -113,7 +132,17 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
             _call_json(response)
         if fate is not None:
             fate.answered(request, response)
+            if self._is_open() and response.status_code >= 400 and response.status_code not in _KNOWN:
+                return await _with_reason(request, response)
         return response
+
+    async def _is_too_often(self, request: httpx2.Request, fate: CallFate | None) -> bool:
+        """Wait where the streams before have ended soon; return whether to ask for no other one."""
+        streams = self._streams if fate is None else fate.streams
+        pause = streams.before(request.headers.get(_LAST_EVENT, ""))
+        if pause:
+            await asyncio.sleep(pause)
+        return pause is None
 
     async def aclose(self) -> None:
         """Close it."""
@@ -170,6 +199,34 @@ def _call_json(response: httpx2.Response) -> None:
     kind = response.headers.get("content-type", "").lower()
     if not kind.startswith(("application/json", "text/event-stream")):
         response.headers["content-type"] = "application/json"
+
+
+async def _with_reason(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """Return a response that refuses a call as an error of the protocol with the reason that it gives."""
+    body = b""
+    with suppress(TimeoutError, httpx2.TransportError, httpx2.DecodingError, TooLarge):
+        async with asyncio.timeout(_REASON_SECONDS):
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) >= _MAX_REASON:
+                    break
+    await response.aclose()
+    if not _has_error(body):
+        said = one_line(redact_text(body.decode("utf-8", "replace")), 300)
+        text = f"HTTP {response.status_code}" + (f": {said}" if said else "")
+        error = {"code": INTERNAL_ERROR, "message": text}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    headers = {"content-type": "application/json"}
+    return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+
+
+def _has_error(body: bytes) -> bool:
+    """Whether a body is an error of the protocol."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and said.get("jsonrpc") == "2.0" and isinstance(said.get("error"), dict)
 
 
 def _failure(request: httpx2.Request, error: httpx2.TransportError) -> httpx2.Response:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 from mcp import Client, MCPError
@@ -23,6 +23,9 @@ from pallas.model.fault import leaves_of
 from .raw_streams import RawStreams, version_of
 from .transports import Link, Transport
 from .usable_results import UsableResult
+
+# How the SDK's error for a redirect to another origin begins.
+_REDIRECT: Final = "Redirect to "
 
 
 @dataclass(slots=True)
@@ -105,6 +108,7 @@ class Opener:
             try:
                 return await self._enter(stack, mode)
             except Exception as error:
+                self._name_redirect(error)
                 is_ended = self._is_ended_by_a_question(error)
                 self._failed_mode = mode if is_ended else ""
                 if not is_ended:  # it may be another server by now
@@ -113,6 +117,15 @@ class Opener:
                 if mode is modes[-1] or not (is_ended or self._is_refused(error)):
                     raise
         raise AssertionError("unreachable")
+
+    def _name_redirect(self, error: Exception) -> None:
+        """Put the address that redirects into the SDK's error, which has the other one only."""
+        for each in leaves_of(error):
+            if isinstance(each, MCPError) and each.message.startswith(_REDIRECT):
+                text = each.message.replace(_REDIRECT, f"{self._transport.key} redirects to ", 1)
+                text = text.replace(" not followed", ", which is not followed", 1)
+                each.error = each.error.model_copy(update={"message": text})
+                each.args = (each.code, each.message, each.data)
 
     def _modes(self) -> tuple[str, ...]:
         """The ways to open the connection now: each starts a program once."""

@@ -21,7 +21,7 @@ from pallas.bounds.tool_results import check_result
 
 from . import library_hooks
 from .library_hooks import Hook
-from .odd_framing import messages_in
+from .odd_framing import ERROR_KEY, messages_in
 
 
 def install() -> None:
@@ -82,7 +82,8 @@ def _bounded_event(original: Any) -> Any:
         resumption_callback: Any = None,
     ) -> bool:
         problem = too_many_nodes(sse.data) if sse.data else None
-        if problem is None and sse.data[:1] not in ("[", "\ufeff"):
+        is_plain = sse.data[:1] not in ("[", "\ufeff") and ERROR_KEY.decode() not in sse.data
+        if problem is None and is_plain:
             handled: bool = await original(
                 self, sse, read_stream_writer, original_request_id, resumption_callback
             )

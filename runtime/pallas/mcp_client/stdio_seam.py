@@ -40,10 +40,14 @@ log = logging.getLogger(__name__)
 
 _SHOWN: Final = 200
 _COLUMNS: Final = "160"
+RIGHT_AFTER: Final = "right after it answered"
+"""What is said of a program that ends where others wait for the next request."""
 _ENDED: Final = "local.pallas/serverEnded"
 # Seconds for the system to say how a program ended whose output has ended, and between two looks.
 _END_S: Final = 2.0
 _LOOK_S: Final = 0.02
+# A program that ends so soon after an answer has ended because it had answered.
+_SOON_S: Final = 2.0
 # Seconds for the SDK to end a program: it takes 6.5 at most.
 _LEAVE_S: Final = 7.0
 _MAX_ENDS: Final = 1_000
@@ -62,6 +66,7 @@ async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
     """Yield the guarded streams of a stdio transport that was not entered yet; ``name`` is the server's,
     for the log."""
     guard = _Guard(name)
+    _ends.pop((current_agent(), name), None)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         stack.callback(guard.left)
@@ -93,11 +98,8 @@ def end_of(error: BaseException) -> str:
 
 
 def how_it_ended(agent: str, server: str) -> str:
-    """Return how the program of an agent's server ended last, by itself, and forget it.
-
-    Empty if it did not since the last time.
-    """
-    return _ends.pop((agent, server), "")
+    """Return how the program of an agent's server ended, by itself; empty once it is started again."""
+    return _ends.get((agent, server), "")
 
 
 class _Garbage(ValueError):
@@ -116,8 +118,9 @@ class _Guard:
         self.reason = ""
         self.is_closing = False
         self._printed = server_lines(name, "stdout")
-        self.awaited: dict[Any, None] = {}
-        """Ids of requests that were not answered."""
+        self.awaited: dict[Any, str] = {}
+        """Requests that were not answered: their methods by their ids."""
+        self._answered = ("", 0.0)
         self._name = name
         self._seen = 0
         self._recent: deque[float] = deque(maxlen=MAX_GARBAGE)
@@ -172,17 +175,24 @@ class _Guard:
             with suppress(OSError):  # it leads a session of its own
                 os.killpg(self.process.pid, signal.SIGKILL)
 
+    def answer(self, number: Any) -> None:
+        """Note the answer to a request."""
+        if method := self.awaited.pop(number, ""):
+            self._answered = method, monotonic()
+
     def end(self) -> None:
         """Its output has ended: log how the program did, unless that is our doing."""
         if self.process is not None and not (self.is_closing or self.reason or self._ending):
-            self._ending = asyncio.create_task(self._log_end(), name=f"end of {self._name}")
+            method, answered_at = self._answered
+            after = f" {RIGHT_AFTER} {method}" if method and monotonic() - answered_at < _SOON_S else ""
+            self._ending = asyncio.create_task(self._log_end(after), name=f"end of {self._name}")
 
     async def close(self) -> None:
         """Wait for what ``end`` began: the program is gone by now."""
         if self._ending is not None:
             await asyncio.wait({self._ending}, timeout=_END_S)
 
-    async def _log_end(self) -> None:
+    async def _log_end(self, after: str) -> None:
         # Not ``wait``: a program that this one started may hold its pipes open.
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
@@ -193,7 +203,7 @@ class _Guard:
         elif status < 0:
             words = f"was killed by {_signal_name(-status)}"
         else:
-            words = f"ended with exit status {status}"
+            words = f"ended with exit status {status}{after}"
         agent = current_agent()
         _ends[agent, self._name] = words
         while len(_ends) > _MAX_ENDS:
@@ -222,7 +232,7 @@ class _Write(PassingStream):
         """Pass a message on; the answer to a request is expected from now on."""
         message = item.message
         if hasattr(message, "method") and (number := getattr(message, "id", None)) is not None:
-            self._guard.awaited[number] = None
+            self._guard.awaited[number] = message.method
         await self._stream.send(item)
 
 
@@ -250,7 +260,7 @@ class _Read(PassingReader):
                 continue
             message = getattr(item, "message", None)
             if not hasattr(message, "method"):
-                self._guard.awaited.pop(getattr(message, "id", None), None)
+                self._guard.answer(getattr(message, "id", None))
             return item
 
 

@@ -106,7 +106,7 @@ async def _look(
             return _not_lockable(name, locked)
         return _unknown(name, locked, one_line(fault.message, 400))
     if live.problem:
-        return _unknown(name, locked, live.problem)
+        return replace(_unknown(name, locked, live.problem), left_out=live.left_out)
     compared = compare_server(locked, live.surface)
     return CheckedServer(name, compared, LockedServer(live.surface), left_out=live.left_out)
 

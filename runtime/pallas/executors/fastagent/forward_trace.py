@@ -12,6 +12,7 @@ from typing import Any, Final
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED
 
+from pallas.downstreams.connection import end_notes
 from pallas.downstreams.server_stderr import ServerErrorReader
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
@@ -81,7 +82,8 @@ async def dispatched[T](
         _mask(error)
         _trace(agent, error)
         if _closed(error):
-            raise ConnectionError("the connection was closed in the middle of it") from error
+            how = ": ".join(("the connection was closed in the middle of it", *end_notes(error)))
+            raise ConnectionError(how) from error
         if isinstance(error, _MISTAKES):
             raise RuntimeError(_MISTAKE) from error  # noqa: TRY004 - it is about no value of ours
         raise

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Final
 
 from mcp import MCPError
@@ -14,7 +15,7 @@ from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.deadlines import cancel_and_wait
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.opening import is_closed
-from pallas.mcp_client.stdio_seam import end_of, how_it_ended
+from pallas.mcp_client.stdio_seam import RIGHT_AFTER, end_of, how_it_ended
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import bind_agent, outside_of_runs
@@ -36,6 +37,8 @@ RETRY_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 5.0
 _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 15.0
+# Only after so long without a retry the pauses are short again: some programs end whenever they were started.
+_CALM_SECONDS: Final = 60.0
 _REFUSED: Final[Mapping[CredentialSource, str]] = {
     "forwarded": "refused the caller's bearer (HTTP {status})",
     "configured": "refused the configured credential (HTTP {status})",
@@ -107,6 +110,7 @@ class Servers:
         self._failures: Counter[str] = Counter()
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._pause, self._tried_at = _PAUSE, 0.0
         self._closed = False
         self._doubted: frozenset[str] = frozenset()
         self._checked: set[str] = set()
@@ -132,7 +136,7 @@ class Servers:
                 if name in self._unconfigured:
                     found[name] = Missing(self._unconfigured[name])
                 elif not downstreams.is_connected(name):
-                    why = self._why.get(name) or Missing("cannot be reached", detail=self._ends.get(name, ""))
+                    why = self._why.get(name) or _unreachable(self._ends.get(name, ""))
                     is_starting = why.hangs and downstreams.is_starting(name)
                     found[name] = Missing("is still starting", hangs=True) if is_starting else why
         return found
@@ -258,10 +262,12 @@ class Servers:
         ]
 
     async def _try_again(self) -> None:
-        pause = _PAUSE
+        if monotonic() - self._tried_at > _CALM_SECONDS:
+            self._pause = _PAUSE
         while names := self._retried():
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._tried_at = monotonic()
             # A server that does not answer must not keep the others from being tried.
             await asyncio.wait([self._attempt(name) for name in names], timeout=_LONGEST_PAUSE)
 
@@ -386,7 +392,13 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None, ended: 
         return Missing(reason, ended=True, detail=reason, error=error)
     if isinstance(error, MCPError) and not is_closed(error):
         return Missing("answers with an error", detail=detail, error=error)
-    return Missing("cannot be reached", detail=detail, error=error)
+    return _unreachable(detail, error)
+
+
+def _unreachable(detail: str, error: Exception | None = None) -> Missing:
+    """A program that ends where others wait for the next request is no server: that is said to everyone."""
+    why = detail if RIGHT_AFTER in detail else "cannot be reached"
+    return Missing(why, detail="" if why == detail else detail, error=error)
 
 
 def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

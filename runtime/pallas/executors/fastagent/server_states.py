@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Literal
 
-from pallas.downstreams.connection import Connection
+from pallas.downstreams.connection import Connection, end_notes
 from pallas.model import ServerConnection
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
@@ -126,4 +126,5 @@ async def _ask(connection: Connection, seconds: float) -> Found:
     try:
         return _ANSWERS if await connection.answers(seconds) else ("silent", "")
     except Exception as error:
-        return "failed", one_line(redact_text(str(error) or type(error).__name__), 200)
+        text = "; ".join(end_notes(error)) or str(error) or type(error).__name__
+        return "failed", one_line(redact_text(text), 200)
