@@ -24,6 +24,7 @@ from PIL.PngImagePlugin import PngInfo
 from support import pallas_process
 from support.live import MODERN_FIRST
 from support.pallas_process import start_async
+from support.projects import edit
 from support.recorded import PICTURE, recorded_project
 from support.recorded_runs import asked
 from support.recorded_runs import fleet as fleet
@@ -306,11 +307,26 @@ class Secrets:
         return [each for each in self.canaries if each.encode() in data]
 
 
+def noting_project(root: Path) -> Path:
+    """``recorded_project``, whose clerk calls a function with each secret too."""
+    recorded_project(root)
+    clerk, script = root / "agents" / "clerk.py", root / "model.yaml"
+    note = (
+        'async def note(what: str) -> str:\n    """Note it."""\n    return f"noted {what}"\n\n\n@fast.agent('
+    )
+    clerk.write_text(clerk.read_text().replace("@fast.agent(", f"{note}function_tools=[note], "))
+    call = '[{tool: shelf__find, arguments: {what: "{{ last }}"}}'
+    both = f'{call}, {{tool: note, arguments: {{what: "{{{{ last }}}}"}}}}'
+    assert call in script.read_text()
+    script.write_text(script.read_text().replace(call, both))
+    return root
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
     key, variable, url = (f"canary-{what}-4be1c0d2a7" for what in ("key", "variable", "url"))
     found = Secrets(
-        recorded_project(tmp_path_factory.mktemp("secrets") / "p"),
+        noting_project(tmp_path_factory.mktemp("secrets") / "p"),
         {"SHELF_PASSWORD": variable, "GENERIC_API_KEY": key},
         [key, variable, url],
         [],
@@ -322,8 +338,12 @@ async def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
             signed = f"sk-proj-canary{number:02}{number * 104729:024x}"
             typed_in = f"password=canary{number:02}x{number * 15485863:012x}"
             in_url = f"https://user:canary{number:02}y{number * 32452843:012x}@shop.example/"
+            in_query = (
+                f"https://shop.example/find?access_token=canary{number:02}z{number * 49979687:012x}&page=2"
+            )
             found.canaries.extend((bearer, signed, typed_in.partition("=")[2], in_url[13:33]))
-            text = f"secret {bearer} {signed} {typed_in} {in_url} {variable}"
+            found.canaries.append(in_query.partition("=")[2].partition("&")[0])
+            text = f"secret {bearer} {signed} {typed_in} {in_url} {variable} {in_query}"
             async with rest(fleet) as http:
                 http.headers["authorization"] = f"Bearer {bearer}"
                 body = {"message": text}
@@ -333,7 +353,7 @@ async def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
                     body["threadId"] = answer.json()["threadId"]
                 run = answer.json()["runId"]
                 found.archives.append((await http.get(f"/runs/{run}/recording")).content)
-    assert len(found.canaries) > 200
+    assert len(found.canaries) > 250
     return found
 
 
@@ -397,6 +417,7 @@ def forms(picture: bytes) -> list[bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_no_secret_is_in_a_recording(secrets: Secrets) -> None:
     for archive in secrets.archives:
@@ -404,12 +425,14 @@ async def test_no_secret_is_in_a_recording(secrets: Secrets) -> None:
         assert "secret [redacted]" in recording.first.question
         assert "secret [redacted]" in recording.history[0].text
         assert secrets.found_in(archive) == []
+        assert "local__note" in {each.step.name for each in recording.first.steps}
         assert_fits(recording)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_no_secret_is_in_a_kept_test_in_its_reports_and_in_a_diff(
+async def test_no_secret_is_in_a_kept_test_in_its_reports_a_diff_and_a_verdict(
     secrets: Secrets, tmp_path: Path
 ) -> None:
     root, variables = secrets.root, {**os.environ, **secrets.variables}
@@ -441,6 +464,19 @@ async def test_no_secret_is_in_a_kept_test_in_its_reports_and_in_a_diff(
             done = await asyncio.to_thread(start_and_end, ("diff", str(before), str(after), *more), variables)
             assert done.returncode == 0, done.stderr
             assert secrets.found_in(done.stdout + done.stderr) == []
+
+    # It is saved now, so neither the variables nor the ledger know it.
+    new = f"sk-proj-canary{'0123456789abcdef' * 2}"
+    edit(root / "agents" / "clerk.py", "You are clerk.", f"You are clerk. Use {new}, password={new[8:]}.")
+    done = await asyncio.to_thread(start_and_end, ("verdict", "-p", str(root), "--json"), variables)
+    runs = json.loads(done.stdout)["runs"]
+    assert {(each["word"], each["what"]) for each in runs} == {
+        ("other words", "another model request: messages[0].content")
+    }, done.stderr
+    assert len(runs) == 50
+    assert all("You are clerk. Use [redacted]" in each["after"] for each in runs)
+    assert secrets.found_in(done.stdout + done.stderr) == []
+    assert new[8:].encode() not in done.stdout + done.stderr
 
 
 def start_and_end(words: Sequence[str], variables: Mapping[str, str]) -> "subprocess.CompletedProcess[bytes]":

@@ -363,6 +363,30 @@ async def test_the_last_runs_of_each_agent_are_judged_where_they_are_wanted(root
         assert await stored_runs(ledger, 4) == known
 
 
+@pytest.mark.slow
+async def test_later_turns_are_judged_with_what_was_said_before(root: Path) -> None:
+    for test in (root / "tests" / "agents").glob("*.yaml"):
+        test.unlink()
+    replaced("agents.yaml", "gate: warn", "gate: warn\n  recent: 3")(Files(root))
+    async with gated(root, database="memory") as saves:
+        for number, text in enumerate(("first", "second", "third"), 1):
+            asked = RunRequest("other", text, run_id=f"turn-{number}", conversation="one")
+            assert (await saves.fleet.kernel.run(asked)).text == f"turn {number}"
+        ledger = saves.fleet.ledger
+        assert ledger is not None
+        await until(lambda: stored_runs(ledger, 3))
+        replaced("agents/other.py", "async def main", "# a comment\nasync def main")(saves)
+        assert (await saves.verdict()).counts == {"same": 3}
+        await until(lambda: not saves.busy())
+        replaced("agents/other.py", "You are other.", "You are another.")(saves)
+        verdict = await saves.verdict(1)
+        assert {(each.name, each.word, each.where) for each in verdict.runs} == {
+            (f"turn-{number}", "other words", "step 1 of other") for number in (1, 2, 3)
+        }
+        assert {each.what for each in verdict.runs} == {"another model request: messages[0].content"}
+        assert executed(root) == []
+
+
 async def stored_runs(ledger: Ledger, count: int) -> list[str]:
     """The ids of all runs that the ledger has; none until there are so many."""
     runs = [run.id for run in (await ledger.runs.list()).items]

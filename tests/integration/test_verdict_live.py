@@ -20,6 +20,7 @@ from support.waiting import until
 
 from pallas.fleet.reload.reload_report import verdict_line
 from pallas.model import Fault, RunVerdict, VerdictReached
+from pallas.scripted.scripted_conversation import read_conversation
 from pallas.surfaces.control.token_file import find_tokens
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
@@ -279,6 +280,50 @@ async def test_models_are_asked_up_to_the_cost_that_is_allowed(root: Path) -> No
         late = [each for each in words.values() if each.word == "not decided"]
         assert late, verdict.counts
         assert "max_cost" in late[0].what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["none", "process"])
+async def test_no_more_is_paid_than_is_allowed_whichever_process_asks(root: Path, isolation: str) -> None:
+    """Four runs at once, of which some fit. What was paid is counted at the model."""
+    tests = root / "tests" / "agents"
+    for number in range(1, 4):
+        shutil.copytree(tests / "lamps.recording", tests / f"lamps-{number}.recording")
+        text = (tests / "lamps.yaml").read_text().replace("lamps.recording", f"lamps-{number}.recording")
+        (tests / f"lamps-{number}.yaml").write_text(text)
+    content = yaml.safe_load((root / "agents.yaml").read_text())
+    for agent in ("lead", "clerk"):
+        content["agents"][agent]["isolation"] = isolation
+    (root / "agents.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    limits = {"live": "always", "concurrency": 4}
+    settings(root, {**limits, "max_cost": 0.000001}, prices={"scripted": {"input": 1, "output": 0}})
+    async with gated(root) as saves:
+        record = model_record(saves.fleet)
+        known = record.calls
+        told(saves, "clerk", "Be brief.")
+        refused = await asked(saves)
+        assert refused.estimate is not None
+        assert refused.estimate.cost
+        assert (refused.counts, record.calls) == ({"not decided": 4}, known)
+        most = refused.estimate.cost // 2
+        settings(root, {**limits, "max_cost": most / 1e9})
+        await until(lambda: saves.fleet.project.verdict.max_cost == most / 1e9)
+        before = len(saves.verdicts())
+        told(saves, "clerk", "Be brief. ")
+        verdict = await asked(saves, before)
+        paid = [_price(body) for body in record.requests[known:]]
+        assert verdict.asked is not None
+        assert (len(paid), sum(paid)) == (verdict.asked.count, verdict.asked.cost)
+        assert 0 < sum(paid) <= most
+        late = [each for each in verdict.runs if each.word == "not decided"]
+        assert 0 < len(late) < 4
+        assert all("max_cost" in each.what for each in late)
+        assert executed(saves.root) == []
+
+
+def _price(body: Any) -> int:
+    """What a request costs, in nano-US-dollars, as the offline model counts its tokens."""
+    return -(-read_conversation(body).characters // 4) * 1_000
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def read(root: Path) -> Files:
 
 def harmless(random: Random, files: Files) -> Edit:
     """Change something that no run of the test has, in ``files``."""
-    return random.choice(_HARMLESS)(random, files)
+    return random.choice(HARMLESS)(random, files)
 
 
 def any_edit(random: Random, files: Files) -> Edit:
@@ -233,10 +233,43 @@ def _yaml_comment(random: Random, files: Files) -> Edit:
     return Edit("comment in agents.yaml", frozenset({_agent(random)}))
 
 
+def _key_order(random: Random, files: Files) -> Edit:
+    agent = random.choice(["lead", "clerk", "other"])
+
+    def mix(content: dict[str, Any]) -> None:
+        keys = list(entry(content, agent).items())
+        random.shuffle(keys)
+        content["agents"][agent] = dict(keys)
+
+    _topology(files, mix)
+    return Edit(f"order of the keys of {agent}", frozenset({agent}))
+
+
+def _skill_head(random: Random, files: Files) -> Edit:
+    name, description = "name: counting\n", "description: How to count things.\n"
+    comment = f"# {_word(random)}\n"
+    if name + description in files[SKILL]:  # else it was changed before
+        files[SKILL] = files[SKILL].replace(name + description, description + comment + name)
+    return Edit("order in the head of a skill", frozenset({"clerk"}))
+
+
+def _docstring(random: Random, files: Files) -> Edit:
+    agent = _agent(random)
+    files[_MODULES[agent]] = f'"""The module of {_word(random)}."""\n{files[_MODULES[agent]]}'
+    return Edit(f"docstring of {agent}", frozenset({agent}))
+
+
+def _blanks(random: Random, files: Files) -> Edit:
+    agent = _agent(random)
+    text = files[_MODULES[agent]].replace(" = FastAgent(", "  =  FastAgent( ")
+    files[_MODULES[agent]] = text.rstrip("\n") + " " * random.randrange(1, 4)
+    return Edit(f"blanks in {agent}", frozenset({agent}))
+
+
 type _Maker = Callable[[Random, Files], Edit]
-_HARMLESS: tuple[_Maker, ...] = (
+HARMLESS: tuple[_Maker, ...] = (
     *(_comment, _layout, _unused_name, _function_body, _skill_body, _unrelated, _order, _title),
-    _yaml_comment,
+    *(_yaml_comment, _key_order, _skill_head, _docstring, _blanks),
 )
 _TELLING: tuple[_Maker, ...] = (
     *(_prompt, _parameter, _model, _tool_description, _renamed, _lost, _narrower, _wider, _skill),

@@ -214,6 +214,8 @@ class HandlerEntry(AgentEntry):
     """Parameters that a run hands to it unless a call says otherwise."""
     capacity: Maybe[_Capacity] = None
     """Runs at a time, 64; of a typed handler messages at a time, ``messages.per_agent``."""
+    pure: bool = False
+    """It does nothing but answer, ask models and send messages: a verdict may run it."""
     payload: Maybe[Annotated[str, TextRule(class_problem)]] = None
     """What makes it a typed handler: the dataclass that it takes, ``module:Class``."""
     agent: bool = False

@@ -131,7 +131,7 @@ def handler_of(entry: HandlerEntry, root: Path, name: str) -> HandlerConfig | No
         path = entry.handler
         check_module(section, "handler", root, path.partition(":")[0])
     capacity = 64 if entry.capacity is None else entry.capacity
-    return HandlerConfig(path, capacity, typed=typed) if path else None
+    return HandlerConfig(path, capacity, typed=typed, pure=entry.pure) if path else None
 
 
 def _typed(entry: HandlerEntry, root: Path, name: str) -> TypedConfig | None:

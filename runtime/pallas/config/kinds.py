@@ -71,13 +71,15 @@ class HandlerConfig:
     """Python code that answers: ``path`` is ``module:attribute``, empty for an object that was registered.
 
     ``registered`` is that object (``pallas.handlers.Registered``); it is equal to itself alone. ``typed``
-    where ``path`` names a function with a payload.
+    where ``path`` names a function with a payload. ``pure``: it has no effect beside its answer and what it
+    asks, so a verdict runs it.
     """
 
     path: str = ""
     capacity: int = 64
     registered: Any = field(default=None, repr=False)
     typed: "TypedConfig | None" = None
+    pure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

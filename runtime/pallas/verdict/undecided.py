@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 
 from pallas.client.own_fleet import needed
-from pallas.config import Project
+from pallas.config import AgentConfig, Project
 from pallas.model import RecordedRun, Recording
 from pallas.model.discovery import IN_PROCESS
 from pallas.model.step_view import view_of
@@ -15,11 +15,10 @@ from .judged_runs import JudgedRun
 def undecidable(run: JudgedRun, project: Project, affected: Collection[str]) -> str:
     """Why a run cannot be replayed at all, in words; empty if it can.
 
-    What a handler does is not caught in a replay, so one that changed is not run; a program and a fleet
-    elsewhere are not asked.
+    What a handler does is not caught in a replay, so one that changed is not run, unless it is declared pure
+    and sends to no other handler; a program and a fleet elsewhere are not asked.
     """
     changed = {name for name in affected if name in project.agents}
-    handlers = {name for name in changed if project.agents[name].kind == "handler"}
     for each in run.turns:
         for agent in dict.fromkeys(ran.agent for ran in each.recording.runs):
             config = project.agents.get(agent)
@@ -29,11 +28,28 @@ def undecidable(run: JudgedRun, project: Project, affected: Collection[str]) -> 
                 return (
                     f"what the {config.kind} {agent} answers now is not known: it is not asked for a verdict"
                 )
-            if handlers and config.kind == "handler":
-                reached = sorted(handlers & {agent, *needed(project, agent).agents})
-                if reached:
-                    return f"what the handler {reached[0]} does now is not known: it is not run"
+            if config.kind == "handler" and (why := _not_run(agent, project, changed)):
+                return why
     return ""
+
+
+def _not_run(handler: str, project: Project, changed: Collection[str]) -> str:
+    """Why a handler is not run, in words; empty if it is, or if none that it sends to has changed."""
+    reached = {
+        name for name in {handler, *needed(project, handler).agents} if project.agents[name].kind == "handler"
+    }
+    if not (ours := reached.intersection(changed)):
+        return ""
+    pure = is_pure(project.agents[handler])
+    if pure and reached == {handler}:
+        return ""
+    why = ", since it sends to other handlers" if pure else ""
+    return f"what the handler {min(ours)} does now is not known: it is not run{why}"
+
+
+def is_pure(config: AgentConfig) -> bool:
+    """Whether an agent is a handler whose author says that it may be run again."""
+    return config.handler is not None and config.handler.pure
 
 
 def not_asked(recordings: Collection[Recording], project: Project, running: Collection[str]) -> str:
@@ -47,7 +63,8 @@ def not_asked(recordings: Collection[Recording], project: Project, running: Coll
         config = project.agents.get(name)
         if config is None:
             continue
-        if config.kind == "handler" or config.kind not in IN_PROCESS:
+        runs_elsewhere = config.kind == "handler" or config.kind not in IN_PROCESS
+        if runs_elsewhere and not is_pure(config):
             return f"the {config.kind} {name}, which is above, would run again"
     return ""
 
