@@ -50,12 +50,34 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "list": (
         "list.md",
         "---\nname: list\nservers:\n  one: two\n---\nHi.\n",
-        "list.md:3: agents.list.card: 'servers' must be",
+        "list.md:3: agents.list.card: 'servers' must be a list of strings; write `servers: [NAME]`",
     ),
+    "flag": (
+        "flag.md",
+        "---\nname: flag\ndefault: yes please\n---\nHi.\n",
+        "flag.md:3: agents.flag.card: 'default' must be a boolean; write true or false, without quotes",
+    ),
+    "model": (
+        "model.md",
+        "---\nname: model\nmodel: [passthrough]\n---\nHi.\n",
+        "model.md:3: agents.model.card: 'model' must be a string; write one text",
+    ),
+    "params": (
+        "params.md",
+        "---\nname: params\nrequest_params:\n  temperature: hot\n---\nHi.\n",
+        "params.md:3: agents.params.card: invalid request_params; 1 validation error for RequestParams "
+        "temperature Input should be a valid number",
+    ),
+    "bare": (
+        "bare.md",
+        "You help.\n",
+        "bare.md:1: agents.bare.card: has no front matter; begin it with a line ---, its keys and another",
+    ),
+    "empty": ("empty.yaml", "", "empty.yaml: agents.empty.card: is empty; write `name: helper` and"),
     "chain": (
         "chain.md",
         "---\nname: chain\ntype: chain\n---\nHi.\n",
-        "chain.md: agents.chain.card: missing required fields for type 'chain'; Required: sequence",
+        "chain.md:3: agents.chain.card: missing required fields for type 'chain'; Required: sequence",
     ),
     "tab": (
         "tab.md",
@@ -235,3 +257,10 @@ def test_a_key_that_is_given_twice_is_a_warning_as_fast_agent_takes_the_last(
     status, lines = checked(root, capsys)
     assert status == 0
     assert "one.md:3: warning: agents.one.card: is given twice, first on line 2" in lines[0]
+
+
+def test_a_card_whose_name_no_card_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = cards_project(tmp_path, {"one.txt": RIGHT}, {"one": "one.txt"})
+    status, (line,) = checked(root, capsys)
+    assert status == 2
+    assert "agents.one.card: one.txt is no card; its name must end in .md, .markdown, .yaml, .yml" in line

@@ -32,7 +32,7 @@ from .agent_kinds import (
     worker_of,
 )
 from .auth_section import AgentAuth, agent_auth
-from .cards import card_files
+from .cards import SUFFIXES, card_files
 from .files import is_file, is_folder, project_file
 from .limits_section import limits_of
 from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
@@ -254,7 +254,12 @@ def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
     card = root / entry.card if entry.card else None
     if card is None or not is_folder(card):
         card = project_file(section, "card", root, entry.card)
-        if card is not None and is_file(card) and (problem := text_problem(card)):
+        if card is not None and is_file(card) and card.suffix.casefold() not in SUFFIXES:
+            if "module" not in section:
+                ends = f"its name must end in {', '.join(SUFFIXES)}"
+                hint = "write module: for Python" if card.suffix == ".py" else ends
+                section.error("card", f"{entry.card} is no card", hint)
+        elif card is not None and is_file(card) and (problem := text_problem(card)):
             section.error(
                 "card", f"{entry.card} {problem}", "a card is a text in Markdown or YAML, saved as UTF-8"
             )

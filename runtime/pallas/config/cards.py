@@ -35,6 +35,7 @@ _ALIKE: Final = 0.85
 """How alike a key is to one of these in the project's own folder, where ``services`` is no ``servers``."""
 _RULE: Final = "---"
 _TOML_RULE: Final = "+++"
+_BEGIN: Final = "begin it with a line ---, its keys and another line ---"
 _MOST: Final = 500
 """Files of a folder that are looked at."""
 
@@ -216,8 +217,7 @@ def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Li
         first = next(_lines(text), "")
         if not (_like_a_key(first) if not is_strict else not path.stem.isupper()):
             return "other"
-        hint = "begin it with a line ---, its keys and another line ---"
-        return Mistake(Where(file, 1), "", "has no front matter", hint)
+        return Mistake(Where(file, 1), "", "has no front matter", _BEGIN)
     keys = _KEY.findall(text)
     if any(key in _CARD_KEYS for key in keys):
         return None
@@ -254,7 +254,9 @@ def _read(path: Path, file: str) -> Card:
     documents, _ = read_documents(text, file, notes, last_wins=True)
     table = documents[0] if documents else None
     if not isinstance(table, Table):
-        if table is not None:
+        if table is None and not body and not notes.sorted([]):
+            notes.error(Where(file), "", "is empty", "write `name: helper` and `instruction: ...` lines")
+        elif table is not None:
             notes.error(table.where, "", "has no keys", "write `key: value` lines, such as `name: helper`")
         return Card(path, AgentText(name=_stem(path, file)), body=body, mistakes=notes.sorted([]))
     named = next(leaves(table.get("name")), None) or _stem(path, file)
@@ -279,8 +281,12 @@ def _halves(text: str, file: str, notes: Notes) -> tuple[str, str]:
     """The keys of a card in Markdown, from its first line, and what follows them."""
     lines = text.split("\n")
     begin = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if lines[begin].strip() == _TOML_RULE:
+        return "", text  # left to fast-agent
     if lines[begin].strip() != _RULE:
-        return "", text  # a card in TOML is left to fast-agent
+        if not notes.sorted([]):
+            notes.error(Where(file, 1), "", "has no front matter", _BEGIN)
+        return "", text
     end = next((number for number in range(begin + 1, len(lines)) if lines[number].strip() == _RULE), None)
     if end is None:
         hint = "write another line --- between its keys and the instruction"

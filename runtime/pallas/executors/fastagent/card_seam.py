@@ -5,7 +5,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +20,20 @@ from pallas.config.cards import Card
 from pallas.config.files import shown
 from pallas.config.models import Mistake, Where
 from pallas.config.notes import Notes, allowed, did_you_mean
-from pallas.config.tree import Leaf, Table, plain
+from pallas.config.tree import Items, Leaf, Table, plain
 from pallas.safe_text import one_line
 
 _QUOTED: Final = re.compile(r"'(\w+)")
 """A key in the words of fast-agent."""
 _TYPE: Final = "type"
+_FIXES: Final[Mapping[str, str]] = {
+    "list of strings": "write `KEY: [NAME]`",
+    "a string": "write one text",
+    "a boolean": "write true or false, without quotes",
+    "an integer": "write a whole number, without quotes",
+    "a dict": "write `key: value` lines below it",
+}
+"""What to write, by words of fast-agent."""
 
 
 def card_mistakes(root: Path, card: Card, key: str) -> tuple[Mistake, ...]:
@@ -84,12 +92,17 @@ def _note_refusal(root: Path, card: Card, table: Table, where: Where, key: str, 
             _build_card_from_data(card.path, raw, body=_inert(card.body))
     except Exception as error:
         problem = str(getattr(error, "message", "") or error).replace(f" in {card.path}", "")
-        hint = str(getattr(error, "details", "")).replace(f"{root}/", "")
-        if hint == f"Path: {shown(root, card.path)}":
-            hint = ""
-        named = (name for name in _QUOTED.findall(problem) if name in table.entries)
-        at = next((table.entries[name].where for name in named), where)
-        notes.error(at, key, one_line(problem[:1].lower() + problem[1:], 300), one_line(hint, 300))
+        details = " ".join(str(getattr(error, "details", "")).replace(f"{root}/", "").split())
+        if details == f"Path: {shown(root, card.path)}":
+            details = ""
+        named = [name for name in (*_QUOTED.findall(problem), *problem.split()) if name in table.entries]
+        at = table.entries[named[0]].where if named else where
+        fix = next((fix for words, fix in _FIXES.items() if words in problem), "")
+        hint = fix.replace("KEY", named[0] if named else "key")
+        notes.error(at, key, one_line(problem[:1].lower() + problem[1:], 300), one_line(details, 300), hint)
+    else:
+        if isinstance(table.get("model"), Items | Table):
+            notes.error(table.entries["model"].where, key, "'model' must be a string", _FIXES["a string"])
 
 
 def _values(table: Table) -> Iterator[tuple[str, object]]:
