@@ -37,6 +37,7 @@ class RunThere:
     is_open: bool = False
     """Whether it may be under way without a caller."""
     _until: float = 0.0
+    _asked_at: float = 0.0
 
     @classmethod
     def of(cls, turn: ExecutorTurn, *, forwards: bool) -> "RunThere":
@@ -54,13 +55,19 @@ class RunThere:
             return {}
         meta = {KEY_META: self.key, **({JOIN_META: True} if self.joins else {})}
         self.joins = self.is_open = True
+        self._asked_at = monotonic()
         return meta
 
     async def may_be_asked_again(self, fault: Fault) -> bool:
         """Return whether a call that failed so is made again, after a pause: the run goes on without it."""
         if not self.is_open or not (fault.retryable or fault.type is FaultType.TRANSPORT):
             return False
-        self._until = self._until or monotonic() + AGAIN_SECONDS
+        now = monotonic()
+        # A connection that held for so long was one: the next one has all the time again.
+        was_held = self._asked_at > 0 and now - self._asked_at > AGAIN_SECONDS
+        self._asked_at = 0.0
+        if not self._until or was_held:
+            self._until = now + AGAIN_SECONDS
         await asyncio.sleep(_PAUSE)
         return monotonic() < self._until
 
