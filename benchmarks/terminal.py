@@ -82,13 +82,13 @@ def streamed(screen: Screen, seconds: int = SECONDS) -> Streamed:
     """Ask for an answer of that many seconds, and press keys meanwhile."""
     ask(screen, f"stream {seconds}")
     screen.until("Section", timeout=30)
-    before, began, written, keys = _used(screen.pid), perf_counter(), 0, []
+    before, began, written, keys = processor_time(screen.pid), perf_counter(), 0, []
     while perf_counter() - began < seconds - 2:
         taken, wrote = _key(screen)
         keys.append(taken)
         written += wrote + _read(screen, KEY_EVERY)
     took = perf_counter() - began
-    used = _used(screen.pid) - before
+    used = processor_time(screen.pid) - before
     screen.until("all of it", timeout=60)
     screen.drain(_REST)
     screen.press("\x15")  # the line is emptied
@@ -97,23 +97,23 @@ def streamed(screen: Screen, seconds: int = SECONDS) -> Streamed:
 
 def whole(screen: Screen, question: str) -> float:
     """Processor seconds for an answer that comes at once, until it is shown to its end."""
-    before = _used(screen.pid)
+    before = processor_time(screen.pid)
     ask(screen, question)
     screen.until(END, timeout=90)
     screen.drain(_REST)
-    return _used(screen.pid) - before
+    return processor_time(screen.pid) - before
 
 
 def kept(screen: Screen) -> tuple[float, float]:
     """MB of memory that answers add which can be read again, and that are left once they are cleared."""
     whole(screen, f"whole {SIZE}")
-    before = _memory(screen.pid)
+    before = memory(screen.pid)
     for _ in range(ANSWERS):
         whole(screen, f"whole {SIZE}")
-    added = _memory(screen.pid) - before
+    added = memory(screen.pid) - before
     ask(screen, "/clear")
     screen.drain(2 * _REST)
-    return added / 1e6, (_memory(screen.pid) - before) / 1e6
+    return added / 1e6, (memory(screen.pid) - before) / 1e6
 
 
 def ask(screen: Screen, question: str) -> None:
@@ -140,12 +140,12 @@ def _p95(seconds: list[float]) -> float:
     return quantiles(seconds, n=20)[18] * 1e3
 
 
-def _used(pid: int) -> float:
+def processor_time(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
 
-def _memory(pid: int) -> int:
+def memory(pid: int) -> int:
     return psutil.Process(pid).memory_full_info().uss
 
 

@@ -11,7 +11,10 @@ from registry_pages import REGISTRY_PAGES
 from typer.cli import get_docs_for_click
 
 from pallas.cli.app import app
+from pallas.commands.chat_commands import COMMANDS
+from pallas.config.change_effects import effects_of
 from pallas.config.json_schema import schema_text
+from pallas.config.models import AgentConfig, Project, ServerConfig
 from pallas.surfaces.rest.rest_app import document_of, rest_app
 
 Schema = Mapping[str, Any]
@@ -27,6 +30,9 @@ _TITLES: Final = {"LlmEntry": "An agent: `kind: llm`"} | {
     f"{kind.capitalize()}Entry": f"An agent: `kind: {kind}`"
     for kind in ("handler", "worker", "remote", "router")
 }
+
+_FIELDS: Final = {"needs": "depends_on"}
+"""Fields of the configuration that have another name than their key."""
 
 
 def _cell(text: str) -> str:
@@ -70,6 +76,25 @@ def _keys(schema: Schema) -> Iterator[str]:
         yield f"| `{name}` | {_cell(_value(each))} | {_cell(default)} | {about} |\n"
 
 
+def _effects(whole: Schema) -> Iterator[str]:
+    """What a change of each key does in a running fleet, as the fields of the configuration declare it."""
+    entries = whole["$defs"]
+    agent = {key for name in _TITLES for key in entries[name]["properties"]}
+    yield "\n## What a saved change does\n\n| keys of | at once | new version | needs a restart |\n"
+    yield "|---|---|---|---|\n"
+    for title, config, keys in (
+        ("the file", Project, set(whole["properties"])),
+        ("an agent", AgentConfig, agent),
+        ("a program under `servers:`", ServerConfig, set(entries["ProgramEntry"]["properties"])),
+    ):
+        words = {_FIELDS.get(name, name): effect.word for name, effect in effects_of(config).items()}
+        cells = (
+            " ".join(f"`{key}`" for key in sorted(keys) if words.get(key, "new version") == word)
+            for word in ("at once", "new version", "at start")
+        )
+        yield f"| {title} | {' | '.join(cells)} |\n"
+
+
 def agents_yaml() -> str:
     """Every key of agents.yaml, from the schema that `pallas schema` prints."""
     whole = json.loads(schema_text())
@@ -78,6 +103,7 @@ def agents_yaml() -> str:
         "[Configuration](../configuration.md) explains the keys. A value may also be `${NAME}`, a variable "
         "of the environment or of `.env`, or `${NAME:default}`.\n\n## The file\n\n",
         *_keys(whole),
+        *_effects(whole),
     ]
     for name, schema in whole["$defs"].items():
         if name != "Variable" and "properties" in schema:
@@ -94,6 +120,9 @@ def command_line() -> str:
     group = typer.main.get_command(app)
     with group.make_context("pallas", [], resilient_parsing=True) as context:
         text = get_docs_for_click(obj=group, ctx=context, name="pallas", title="The command line")
+    text += "\n## Commands of a conversation\n\nIn `pallas chat` and in the chat of the workbench.\n\n"
+    text += "| command | does |\n|---|---|\n"
+    text += "".join(f"| `/{_cell(each.usage)}` | {each.help} |\n" for each in COMMANDS.commands.values())
     # Uppercase words in brackets are names of arguments, not HTML.
     return re.sub(r"^(\* `[^`]*`: .*)$", lambda line: line[1].replace("<", "&lt;"), text, flags=re.MULTILINE)
 

@@ -1,9 +1,12 @@
-"""The pages of the reference that are made of registries: actions, settings, operations, metrics, events."""
+"""Pages of the reference made of registries: actions, settings, operations, metrics, events, rooms."""
 
+import ast
 import dataclasses
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final, get_args
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -119,6 +122,7 @@ SCOPE_TITLES: Final[Mapping[Scope, str]] = {
     "title_line": "The title of a thread",
 }
 """The heading of the actions of each scope, in the order of the page."""
+_FOLDERS: Final = {"pallas": "runtime/pallas", "pallas_tui": "pallas_tui"}
 
 
 def keys() -> str:
@@ -180,7 +184,7 @@ def control_api() -> str:
         rows.append(f"| `{each.http_method} {path}` | {given} | {_TOKENS[each.scope]} | {about} |\n")
     return (
         "# Operations of the control API\n\nPaths are below `/api/v1/fleet`. "
-        "[Attached fleets](../attach.md#the-control-api) explains them. Arguments of a GET are in its query, "
+        "[Attached fleets](../api.md#the-control-api) explains them. Arguments of a GET are in its query, "
         "others in its JSON body.\n\n"
         "| request | arguments | token | |\n|---|---|---|---|\n" + "".join(rows)
     )
@@ -248,7 +252,8 @@ def events() -> str:
     """Events, kinds of errors and extension points: what code of users gets."""
     parts = [
         "# Events, errors and extension points\n\n## Events\n\nWhat `pallas.model` has, and what the control "
-        "API and [plugins](../plugins.md) get. Each has `seq` and `at`, runs `run_id` and `agent`.\n\n"
+        "API and [plugins](../handlers.md#plugins) get. Each has `seq` and `at`, runs `run_id` and "
+        "`agent`.\n\n"
         "| event | fields | |\n|---|---|---|\n"
     ]
     for kind in event_types():
@@ -270,6 +275,34 @@ def events() -> str:
     return "".join(parts)
 
 
+def rooms() -> str:
+    """Every room of both packages, in the order of the import contracts, with how its docstring begins."""
+    root = Path(__file__).parents[1]
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    parts = [
+        "# Rooms\n\nWhat each room of the code is for, from its docstring. It imports rooms below it only. "
+        "[Architecture](../architecture.md) has the picture.\n"
+    ]
+    for contract in settings["tool"]["importlinter"]["contracts"]:
+        if contract["type"] != "layers":
+            continue
+        (package,) = contract["containers"]
+        folder = root / _FOLDERS[package]
+        parts.append(f"\n## {package}\n\n| room | |\n|---|---|\n")
+        for layer in contract["layers"]:
+            cells = [f"| `{name}` | {_first_words(folder, name)} |\n" for name in re.findall(r"\w+", layer)]
+            parts += cells
+    return "".join(parts)
+
+
+def _first_words(folder: Path, room: str) -> str:
+    """The first paragraph of the docstring of a room: a folder or a module."""
+    module = folder / room / "__init__.py"
+    source = module if module.is_file() else folder / f"{room}.py"
+    text = ast.get_docstring(ast.parse(source.read_text("utf-8"))) or ""
+    return _prose(text.partition("\n\n")[0])
+
+
 # By their paths in the site.
 REGISTRY_PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/keys.md": keys,
@@ -277,4 +310,5 @@ REGISTRY_PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/control-api.md": control_api,
     "reference/metrics.md": metrics,
     "reference/events.md": events,
+    "reference/rooms.md": rooms,
 }

@@ -127,7 +127,7 @@ async def desk(camera: Camera) -> None:
 
 async def open_step(camera: Camera) -> None:
     """From a run's screen to its first question to a model."""
-    await camera.until("1. scripted", "4. scripted", "cost unknown")
+    await camera.until("1. scripted", "4. scripted", "$0")
     await camera.press("enter")
     await camera.until("Instructions")
 

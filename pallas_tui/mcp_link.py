@@ -239,9 +239,11 @@ async def _tools(
 
     None if they are not told in time.
     """
+    from pallas.downstreams.offer import all_pages
+
     try:
         async with asyncio.timeout(timeout):
-            tools = (await client.list_tools()).tools
+            tools = await all_pages(client.list_tools, "tools", [])
     except Exception:  # the next call reports the error better
         return None
     promised = {

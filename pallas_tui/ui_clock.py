@@ -1,4 +1,7 @@
-"""The one clock of the workbench: what the fleet said and how it is, ten times a second while it changes."""
+"""The one clock of the workbench: what the fleet said and how it is, ten times a second while it changes.
+
+A conversation draws its text by itself (``widgets/chat/conversation_view.py``).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

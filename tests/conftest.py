@@ -21,6 +21,7 @@ from _pytest.unraisableexception import gc_collect_iterations_key
 from hypothesis import settings
 from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 from support.leftovers import Leftovers
+from support.own_folders import remove_abandoned
 
 # All objects are searched for garbage a tenth as often as usual: it took a fifth of the time of screen tests.
 # This comes before the first import of Pallas, which takes what it finds as the usual setting.
@@ -49,8 +50,10 @@ settings.load_profile("ci" if IN_CI else "lean")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What a test leaves behind fails it."""
+    """What a test leaves behind fails it; what a run left that was killed is removed."""
     config.pluginmanager.register(Leftovers(config))
+    if not hasattr(config, "workerinput"):
+        remove_abandoned()
     # At the end garbage is looked for once, which takes a second, and not five times.
     config.stash[gc_collect_iterations_key] = 1
 

@@ -112,7 +112,8 @@ def run_alone(test: str) -> tuple[bool, float, str]:
 
     Returns whether it passed, how many seconds that took, and what pytest printed.
     """
-    folder = Path(tempfile.mkdtemp(prefix="pallas-alone-"))
+    # The number is for ``own_folders``, which removes it where this process is killed.
+    folder = Path(tempfile.mkdtemp(prefix=f"pallas-alone-{os.getpid()}-"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     began = monotonic()
     process = subprocess.Popen(

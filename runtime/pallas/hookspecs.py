@@ -2,7 +2,7 @@
 
 A plugin is a module with some of these functions, each decorated with ``hookimpl``. It is a module of a
 project, named under ``plugins:`` in ``agents.yaml``, or an installed package has an entry point for it in the
-group ``pallas``. A function may leave out arguments that it does not need. docs/plugins.md has an example.
+group ``pallas``. A function may leave out arguments that it does not need. docs/handlers.md has an example.
 
 What a plugin gets and returns are the values that the types name; fields may be added to them.
 """

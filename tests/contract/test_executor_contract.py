@@ -198,7 +198,7 @@ async def counts(subject: Subject) -> None:
     assert usage.output_tokens
 
 
-@row("fails", "A failure of the other side is a Fault of SPEC 7.3, and the next turn is answered.")
+@row("fails", "A failure of the other side is a Fault with its type, and the next turn is answered.")
 async def fails(subject: Subject) -> None:
     with pytest.raises(Fault) as failure:
         await subject.kernel().run("fail")

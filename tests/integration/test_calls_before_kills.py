@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 KILLS = int(os.environ.get("PALLAS_KILLS", "100"))
 """Kills, each at another call: half of them when it arrives, half when it has been made."""
+PROJECTS = 3
+"""Fleets that are killed side by side, each of a project of its own."""
 CHATS = 3
 """Questions that are asked at once; each leads to two calls at once and then to a third."""
 SERVER = '''
@@ -114,15 +116,28 @@ async def killed(fleet: Served, number: int) -> None:
     kill.unlink()
 
 
-@pytest.mark.parametrize("isolation", ["none", "process"])
-async def test_each_call_that_a_server_saw_is_in_the_ledger(tmp_path: Path, isolation: str) -> None:
-    database = tmp_path / "ledger.sqlite3"
-    root = project(tmp_path / "p", database, isolation)
-    kills = KILLS if isolation == "none" else KILLS // 10
-    for number in range(kills):
+async def lives(root: Path, isolation: str, numbers: Iterable[int]) -> int:
+    """Kill a fleet at each of these calls, and look after each what its ledger lacks; returns how many."""
+    database = root.with_suffix(".sqlite3")
+    project(root, database, isolation)
+    count = 0
+    for number in numbers:
         with served(root) as fleet:
             await fleet.says("] running")
             await killed(fleet, number)
         assert lacking(database, effects(root)) == [], number
-    assert len(effects(root)) >= kills
-    assert lacking(database, ["life 0 chat 0/z"]) == ["life 0 chat 0/z"]
+        count += 1
+    assert len(effects(root)) >= count
+    assert lacking(database, [f"life {number} chat 0/z"]) == [f"life {number} chat 0/z"]
+    return count
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+async def test_each_call_that_a_server_saw_is_in_the_ledger(tmp_path: Path, isolation: str) -> None:
+    kills = KILLS if isolation == "none" else KILLS // 10
+    async with asyncio.TaskGroup() as group:
+        projects = [
+            group.create_task(lives(tmp_path / f"p{first}", isolation, range(first, kills, PROJECTS)))
+            for first in range(PROJECTS)
+        ]
+    assert sum(each.result() for each in projects) == kills

@@ -11,6 +11,7 @@ import pytest_asyncio
 from support.kept import written
 from support.live import ERAS, agent_module, all_ready, ask, client, running
 from support.offline import offline_project
+from support.scripted import Model, model
 from support.surfaces import typed
 from support.waiting import until
 
@@ -76,7 +77,14 @@ pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(lo
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+async def other_model(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Model]:
+    """A model on this machine that is not the project's own."""
+    async with model(tmp_path_factory.mktemp("other"), "rules: [{say: fine}]") as other:
+        yield other
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory, other_model: Model) -> AsyncIterator[Fleet]:
     root = offline_project(
         tmp_path_factory.mktemp("costs"),
         {
@@ -86,7 +94,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             "loop": agent_module("loop"),
             "small": agent_module("small"),
             "router": None,
-            "unknown": agent_module("unknown", model="generic.other"),
+            "unknown": agent_module("unknown", model="groq.other"),
             "teller": None,
             "far_teller": None,
         },
@@ -94,6 +102,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         peers=("loop",),
         files={"hands.py": HANDS},
         top={"prices": PRICES},
+        config={"groq": {"base_url": other_model.url, "api_key": "none"}},
         keys={
             "boss": {"peers": ["lead"]},
             "lead": {"peers": ["clerk"], "isolation": "process"},

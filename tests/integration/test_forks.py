@@ -3,11 +3,13 @@
 import base64
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.live import MODERN_FIRST
+from support.projects import edit
 from support.recorded import PICTURE, recorded_project
 from support.recorded_runs import asked
 from support.recorded_runs import fleet as fleet
@@ -286,6 +288,24 @@ async def test_the_command_goes_on_from_a_recording_without_a_fleet(fleet: Serve
         "id": said["id"], "agent": "clerk", "forkedFrom": run, "forkedAtStep": 1, "status": "ok",
         "answer": "hello, turn 1", "fault": None,
     }  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_the_command_goes_on_with_another_version_of_the_project(fleet: Served, tmp_path: Path) -> None:
+    run = await asked(fleet, "find lamps", "clerk")
+    version = tmp_path / "brief"
+    shutil.copytree(fleet.root, version, ignore=shutil.ignore_patterns("*.sqlite3*", "recordings"))
+    edit(version / "agents" / "clerk.py", "You are clerk.", "You are clerk. Be brief.")
+    at = ("--at", "1", "-p", str(fleet.root))
+    said = await typed("fork", run, *at, "--version", str(version), "--record", str(tmp_path / "new"))
+    assert "You are clerk.{+ Be brief.+}" in said
+    new = read(tmp_path / "new").first
+    assert (new.forked_from, new.forked_at, new.status) == (run, 1, "ok")
+    assert "You are clerk. Be brief." in new.steps[0].request
+    assert "You are clerk. Be brief." not in (fleet.root / "agents" / "clerk.py").read_text()
+    status, out, err = await command("fork", run, *at, "--version", "nosuch")
+    assert (status, out) == (2, "")
+    assert err.startswith("pallas fork: --version nosuch: no folder of a project, and no revision: ")
 
 
 @pytest.mark.slow

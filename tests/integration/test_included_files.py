@@ -20,15 +20,17 @@ async def test_an_included_file_that_is_not_there_is_named_by_check_and_by_the_f
     (root / "card.md").write_text(CARD + "{{file:prompts/gone.md}}\n")
     assert check(root) == 2
     tail = "which does not exist; paths start at the project's folder"
-    assert capsys.readouterr().err.splitlines() == [
-        f"card.md:6: agents.card.instruction: includes prompts/gone.md, {tail}",
-        f"agents/coded.py:7: agents.coded.instruction: includes prompts/nope.md, {tail}",
-    ]
+    near = f"{tail}; did you mean prompts/there.md"
+    said = {
+        "card": f"card.md:6: agents.card.instruction: includes prompts/gone.md, {near}",
+        "coded": f"agents/coded.py:7: agents.coded.instruction: includes prompts/nope.md, {near}",
+    }
+    assert capsys.readouterr().err.splitlines() == list(said.values())
     async with running(root) as fleet:
         health = {each.name: each.health for each in fleet.snapshot().agents}
-        for name, path in (("card", "prompts/gone.md"), ("coded", "prompts/nope.md")):
+        for name, words in said.items():
             assert health[name].status.value == "error"
-            assert str(root / path) in health[name].message
+            assert words in health[name].message
     (root / "card.md").write_text(CARD)
     (root / "prompts" / "nope.md").write_text("it")
     assert check(root) == 0

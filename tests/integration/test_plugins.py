@@ -22,7 +22,7 @@ from pallas.model import Fault, Notice
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
-DOCS = Path(__file__).parents[2] / "docs" / "plugins.md"
+DOCS = Path(__file__).parents[2] / "docs" / "handlers.md"
 INSTALLED = """
 import typer
 from pallas.commands import CommandOutcome, SlashCommand
@@ -227,7 +227,7 @@ async def test_a_module_that_fails_costs_only_itself(tmp_path: Path) -> None:
 
 
 def examples() -> dict[str, str]:
-    """The modules of docs/plugins.md by name."""
+    """The modules of docs/handlers.md by name."""
     blocks = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
     return dict(blocks)
 

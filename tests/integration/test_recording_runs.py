@@ -345,13 +345,28 @@ def noted(kind: str, text: str) -> bytes:
     notes.add_text("plain", text)
     notes.add_itxt("international", text, zip=True)
     notes.add_text("compressed", text, zip=True)
+    if kind == "GIF":
+        return noted_gif(text)
     more = {"PNG": {"pnginfo": notes}, "JPEG": {"comment": text}, "WEBP": {"xmp": text}}[kind]
     picture.save(buffer, kind, exif=exif, **more)
     return buffer.getvalue()
 
 
+def noted_gif(text: str) -> bytes:
+    """Two pictures that repeat, with a text in comments of several blocks, as XMP, and behind the end."""
+    pictures, buffer = [PIL.Image.new("RGB", (8, 6), each) for each in ("red", "blue")], BytesIO()
+    pictures[0].save(
+        buffer, "GIF", save_all=True, append_images=pictures[1:], loop=3, comment=f"{'-' * 250}{text}"
+    )
+    xmp = b"\x21\xff\x0bXMP DataXMP" + f"<x:xmpmeta>{text}</x:xmpmeta>".encode()
+    xmp += b"\x01" + bytes(range(255, -1, -1)) + b"\x00"
+    data = buffer.getvalue()
+    assert data[-1:] == b";"
+    return data[:-1] + xmp + b";" + text.encode()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
 async def test_no_secret_in_a_picture_is_in_its_recording(fleet: Served, tmp_path: Path, kind: str) -> None:
     secret = "sk-proj-canary0123456789abcdefghijklmnop"
     harmless, telling = noted(kind, "Taken in May"), noted(kind, f"key {secret}")
@@ -365,6 +380,8 @@ async def test_no_secret_in_a_picture_is_in_its_recording(fleet: Served, tmp_pat
         assert base64.b64decode(kept.data) == picture.read_bytes()
         with PIL.Image.open(picture) as before, PIL.Image.open(BytesIO(data)) as now:
             assert before.tobytes() == now.tobytes()
+            assert before.info.get("loop") == now.info.get("loop")
+            assert getattr(before, "n_frames", 1) == getattr(now, "n_frames", 1)
         assert (picture.read_bytes() == data) is (data is harmless)
         assert "the same as the recording" in await typed("replay", str(folder), "-p", str(fleet.root))
     files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]

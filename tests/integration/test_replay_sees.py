@@ -1,8 +1,6 @@
 """What changes in an agent makes its recorded runs differ; what changes nothing leaves them as they are."""
 
-import re
 from dataclasses import replace
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,13 @@ from support.live import agent_module
 from support.offline import offline_project
 from support.projects import edit, edited
 from support.pytest_process import pytest_in
-from support.replayed import FOLDER, assert_same, recorded, replayed
+from support.replayed import assert_same, of_another_day, recorded, replayed
 from support.surfaces import command
 from support.typed import typed_project
 
 from pallas.agent_tests.test_run import run_recorded
 from pallas.model import StepDetail
-from pallas.recordings.recording_folder import read, write
+from pallas.recordings.recording_folder import write
 
 SCRIPT = """
 rules:
@@ -65,15 +63,6 @@ def booked(root: Path) -> list[str]:
     """What the function has written."""
     path = root / "agents" / "booked.txt"
     return path.read_text().splitlines() if path.exists() else []
-
-
-def of_another_day(root: Path) -> Any:
-    """The recording as it would have been on another day."""
-    today = datetime.now().strftime("%d %B %Y")
-    for path in (root / FOLDER).rglob("*.yaml"):
-        text = re.sub(r"\n +digest: .*|\ndigest: .*", "", path.read_text())
-        path.write_text(re.sub(r"\s+".join(today.split()), "03 May 2025", text))
-    return read(root / FOLDER)
 
 
 @pytest.mark.slow

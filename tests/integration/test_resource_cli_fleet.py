@@ -476,7 +476,7 @@ def test_a_described_run_shows_what_its_model_was_asked_and_answered(typed: Shel
     assert told.status == 0, told.err
     lines = told.out.splitlines()
     first = next(line.strip() for line in lines if line.strip().startswith("1  model scripted"))
-    figures = r"; done; [\d.]+ m?s; first token after [\d.]+ m?s; tokens \d+ in, \d+ out; cost unknown"
+    figures = r"; done; [\d.]+ m?s; first token after [\d.]+ m?s; tokens \d+ in, \d+ out; \$0"
     assert re.search(figures, first)
     assert "    user: How is it?" in lines
     assert "    answer: It is fine." in lines

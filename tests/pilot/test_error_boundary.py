@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
+from support.notices import noticed
 from support.shell import FakeChat, FakeLogs, screen_text, workbench
 from support.waiting import until
 from textual.events import AppFocus
@@ -198,13 +199,12 @@ async def test_a_pane_that_cannot_even_be_made_leaves_the_others_standing() -> N
 
 async def test_an_action_that_fails_is_told_and_ends_nothing() -> None:
     app = faulty()
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f5")
         await until(lambda: isinstance(app.focused, Faulty), pilot)
         await pilot.press("x")
-        await until(lambda: "“explode” did not work" in screen_text(app), pilot)
-        assert SECRET not in screen_text(app)
+        assert SECRET not in await noticed(app, pilot, "“explode” did not work")
         assert "all is well" in screen_text(app)
 
 
@@ -222,7 +222,7 @@ class FaultySheet(Sheet):
 @pytest.mark.parametrize("inside", [True, False])
 async def test_a_sheet_that_breaks_is_closed(inside: bool) -> None:
     app = faulty()
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         app.push_screen(FaultySheet("sheet"))
         await until(lambda: "all is well" in screen_text(app), pilot)
@@ -233,8 +233,7 @@ async def test_a_sheet_that_breaks_is_closed(inside: bool) -> None:
             app.screen.post_message(AppFocus())
         # Without the pilot, which waits for what is dead.
         await until(lambda: app.screen is app.main)
-        await until(lambda: "That failed and was closed" in screen_text(app), pilot)
-        assert SECRET not in screen_text(app)
+        assert SECRET not in await noticed(app, pilot, "That failed and was closed")
         await pilot.press("f4")
         await until(lambda: app.main.current == "feed", pilot)
         assert app.is_running

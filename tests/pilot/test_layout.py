@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.notices import noticed
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.app import App, ComposeResult
@@ -291,9 +292,9 @@ async def test_a_spoiled_file_is_told_and_the_panes_stand_as_at_first(tmp_path: 
     home = tmp_path / "workbench.yaml"
     (tmp_path / "workbench.layout.json").write_text("{")
     app = workbench(home=home)
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
-        await until(lambda: "workbench.layout.json: cannot be read" in screen_text(app), pilot)
-        assert "1 Agents" in screen_text(app)
+    async with app.run_test(size=WIDE) as pilot:
+        await noticed(app, pilot, "workbench.layout.json: cannot be read")
+        await until(lambda: "1 Agents" in screen_text(app), pilot)
 
 
 # Without a screen

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
+from support.notices import noticed
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.events import AppBlur, AppFocus
@@ -75,7 +76,7 @@ async def test_whoever_looks_at_it_is_not_told_and_whoever_looks_elsewhere_is_to
 ) -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         fleet.say(*run(1, 60))
         await until(lambda: "picture 1" in screen_text(app), pilot)  # the feed shows it
@@ -83,7 +84,7 @@ async def test_whoever_looks_at_it_is_not_told_and_whoever_looks_elsewhere_is_to
         await pilot.press("f5", "f8")  # the log alone
         await until(lambda: "A conversation" not in screen_text(app), pilot)
         fleet.say(*run(2, 60, "error"))
-        await until(lambda: "vision failed after 60.0 s" in screen_text(app), pilot)
+        await noticed(app, pilot, "vision failed after 60.0 s")
         assert "\a" in written
         assert not any("]9;" in sequence for sequence in written)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.notices import noticed
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.command import CommandPalette
@@ -122,11 +123,11 @@ async def test_a_file_that_cannot_be_changed_is_told_and_the_change_holds_for_no
     home = tmp_path / "workbench.yaml"
     home.write_text("a: [")
     app = workbench(home=home)
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         rows = await opened(app, pilot)
         go_to(rows, "wrap")
         await pilot.press("enter")
-        await until(lambda: "wrap holds for now only" in screen_text(app), pilot)
+        await noticed(app, pilot, "wrap holds for now only")
         assert app.settings.wrap is True
     assert home.read_text() == "a: ["
 
@@ -146,8 +147,8 @@ async def test_the_theme_is_chosen_by_looking_and_kept(tmp_path: Path) -> None:
     (tmp_path / "themes" / "sea.yaml").write_text('primary: "#2299aa"\n')
     (tmp_path / "themes" / "bad.yaml").write_text("primary: blurple\n")
     app = workbench(home=home)
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
-        await until(lambda: "themes/bad.yaml: primary: blurple is no colour" in screen_text(app), pilot)
+    async with app.run_test(size=WIDE) as pilot:
+        await noticed(app, pilot, "themes/bad.yaml: primary: blurple is no colour")
         rows = await opened(app, pilot)
         go_to(rows, "theme")
         await pilot.press("enter")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
-from support.notices import notices_of
+from support.notices import noticed, notices_of
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.events import AppBlur, AppFocus
@@ -278,13 +278,12 @@ async def test_an_unknown_action_and_a_key_that_is_taken_are_told_at_the_start(t
     home = tmp_path / "workbench.yaml"
     home.write_text("keys: {feed.folow: e, jump: b}\n")
     app = workbench(home=home, settings=load_settings(home))
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
-        await until(lambda: "did you mean" in screen_text(app), pilot)
-        told = {notice.message for notice in notices_of(app)}
-        assert "keys: feed.folow: no such action; did you mean feed.follow?" in told
-        assert (
-            "keys: jump: b is the key of rail.toggle; choose another key, or another one for rail.toggle"
-            in told
+    async with app.run_test(size=WIDE) as pilot:
+        await noticed(app, pilot, "keys: feed.folow: no such action; did you mean feed.follow?")
+        await noticed(
+            app,
+            pilot,
+            "keys: jump: b is the key of rail.toggle; choose another key, or another one for rail.toggle",
         )
 
 
@@ -292,10 +291,10 @@ async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:
     keys = {"chat.neu": "f7", "chat.new": "f6"}
     settings = Settings("no-such-theme", False, keys, mistakes=("workbench.yaml: colour: unknown",))
     app = workbench(settings=settings)
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
-        await until(lambda: "workbench.yaml: colour: unknown" in screen_text(app), pilot)
-        await until(lambda: "no such theme: no-such-theme" in screen_text(app), pilot)
-        await until(lambda: "chat.neu: no such action; did you mean" in screen_text(app), pilot)
+    async with app.run_test(size=WIDE) as pilot:
+        await noticed(app, pilot, "workbench.yaml: colour: unknown")
+        await noticed(app, pilot, "no such theme: no-such-theme")
+        await noticed(app, pilot, "chat.neu: no such action; did you mean")
         await until(lambda: app.main.query_one("#prompt").has_focus, pilot)
         await pilot.press("f6")
         assert app.main.query_one(FakeChat).fresh == 1
@@ -347,10 +346,10 @@ async def test_ctrl_q_quits_at_once_when_nothing_runs() -> None:
 
 async def test_ctrl_c_quits_only_when_pressed_twice() -> None:
     app = workbench()
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("ctrl+c")
-        await until(lambda: "ctrl+c again" in screen_text(app), pilot)
+        await noticed(app, pilot, "ctrl+c again")
         assert app.return_value is None
         await pilot.press("ctrl+c")
         await until(lambda: app.return_value == 0, pilot)

@@ -108,7 +108,7 @@ async def tell(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]
 
 
 async def refused(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]:
-    """The body of an error; fails the test where it is not as SPEC 7.3 says."""
+    """The body of an error; fails the test where it is not as docs/connect.md#errors says."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, text_of(result)
     body: dict[str, Any] = json.loads(text_of(result))

@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,8 @@ import pytest
 from pallas.ledger import Ledger, open_ledger
 from pallas.ledger.postgres import PostgresDatabase
 from pallas.ledger.schema import bring_up_to_date
+
+from .own_folders import own_folder
 
 KINDS = ("sqlite", "postgresql")
 SQLITE_FIRST = (KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow))
@@ -50,7 +51,7 @@ class Server:
 
     def __init__(self, bin: Path) -> None:  # noqa: A002 - as the folder is called
         self._bin = bin
-        self.folder = Path(tempfile.mkdtemp(prefix="pallas-pg-"))
+        self.folder = own_folder("pg")
         # It refuses root.
         self._as: dict[str, Any] = {}
         if os.getuid() == 0:

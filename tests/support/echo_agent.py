@@ -11,7 +11,7 @@ Messages it knows, else it echoes what it was told:
 - ``picture``: the kinds and sizes of the images that came along
 - ``hostile``: terminal escapes in progress, text and answer
 - ``big``: an answer of 2 MiB
-- ``fault`` / ``crash``: an error result with the body of SPEC 7.3 / an exception
+- ``fault`` / ``crash``: an error result with the body of docs/connect.md#errors / an exception
 
 ``get_health`` answers with ``health``, and only once ``healthy`` is set; ``polls`` counts it, and ``rpc`` has
 every JSON-RPC method that came. ``only`` makes it refuse the other era, ``wants_key`` everybody (401),

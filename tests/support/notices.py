@@ -6,6 +6,9 @@ from weakref import WeakKeyDictionary
 
 from textual.app import App
 from textual.notifications import Notification, Notifications
+from textual.pilot import Pilot
+
+from .waiting import until
 
 _raised: Final[WeakKeyDictionary[Notifications, list[Notification]]] = WeakKeyDictionary()
 
@@ -13,6 +16,17 @@ _raised: Final[WeakKeyDictionary[Notifications, list[Notification]]] = WeakKeyDi
 def notices_of(app: App[Any]) -> list[Notification]:
     """All notices of an application, oldest first, until ``clear_notifications``."""
     return list(_raised.get(app._notifications, ()))
+
+
+async def noticed(app: App[Any], pilot: Pilot[Any], text: str) -> str:
+    """The first notice with this text in its title or message, as soon as there is one."""
+
+    def found() -> str:
+        said = (f"{each.title} {each.message}".strip() for each in notices_of(app))
+        return next((each for each in said if text in each), "")
+
+    said: str = await until(found, pilot)
+    return said
 
 
 def _noted(

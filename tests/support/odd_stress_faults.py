@@ -132,5 +132,5 @@ def _refuses(server: OddServer, rng: Random) -> str:
 
 @STRESS_FAULTS.kind("slow-head", on=HTTP)
 def _slow_head(server: OddServer, rng: Random) -> str:
-    server.wire["slow_s"] = rng.choice([0.05, 0.1])
+    server.wire["slow_s"] = rng.choice([0.3, 1.0])
     return str(server.wire["slow_s"])

@@ -47,7 +47,7 @@ def test_a_policy_is_a_word_or_a_mapping(folder: Folder, lines: str, expected: R
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "supervision.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "health.md").read_text("utf-8")
     rows = dict(
         line.split("|")[1:3]  # type: ignore[misc]
         for line in text.splitlines()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.own_folders import own_folder, remove_abandoned
 
 TESTS = Path(__file__).parents[1]
 
@@ -188,3 +189,17 @@ def test_a_worker_that_no_signal_ends_is_ended(tmp_path: Path) -> None:
     )
     assert "crashed while running 'test_unending.py::test_that_no_signal_ends'" in done.stdout
     assert "1 failed, 1 passed" in done.stdout
+
+
+def test_folders_of_processes_that_were_killed_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait(30)
+    mine = own_folder("pg")
+    others = ["pallas-work", f"pallas-mine-{ended.pid}-x", f"pallas-pg-{os.getpid()}-x"]
+    for name in (*others, *(f"pallas-{kind}-{ended.pid}-a_0" for kind in ("alone", "pg", "forks"))):
+        (tmp_path / name / "in it").mkdir(parents=True)
+    remove_abandoned()
+    assert {each.name for each in tmp_path.iterdir()} == {mine.name, *others}

@@ -116,6 +116,17 @@ def test_a_model_of_ones_own_network_may_cost_what_another_does() -> None:
     assert price == _listed("openai", "gpt-4o", input_tokens=1000, output_tokens=0)
 
 
+def test_the_offline_model_of_the_project_costs_nothing_and_other_local_ones_are_unknown() -> None:
+    book, usage = PriceBook(offline_port=24389), StepUsage(10, 10)
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        assert book.price("generic", "scripted", usage, None, f"http://{host}:24389/v1") == 0
+    assert book.price("generic", "scripted", StepUsage(None, None), None, "http://127.0.0.1:24389/v1") == 0
+    for url in ("http://127.0.0.1:24390/v1", "http://10.0.0.8:24389/v1", "http://127.0.0.1:x/v1", ""):
+        assert book.price("generic", "scripted", usage, None, url) is None
+    own = PriceBook((PriceRule("scripted", Decimal(1), Decimal(1)),), offline_port=24389)
+    assert own.price("generic", "scripted", usage, None, "http://127.0.0.1:24389/v1") == 20_000
+
+
 def test_hosts_of_ones_own_network_are_told_from_others() -> None:
     own = ("http://localhost:1/v1", "http://[::1]/v1", "http://192.168.1.7", "https://llm.internal/v1")
     assert all(map(is_own_network, own))

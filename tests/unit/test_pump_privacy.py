@@ -15,7 +15,7 @@ from pallas.messaging.peer_instructions import WARNING, instructions
 from pallas.messaging.send_rules import CALLER, TODO, Recipient, recipient_of
 from pallas.model import Fault, FaultType
 
-# SPEC 5.1, to the letter.
+# As docs/typed-handlers.md#peers has it, to the letter.
 ROUTING = SystemError(
     "routing", "Message could not be delivered. Please verify your target and try again.", True
 )

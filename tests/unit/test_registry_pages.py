@@ -46,3 +46,14 @@ def test_every_event_error_and_extension_point_is_in_its_page() -> None:
     points = {name for name, each in vars(hookspecs).items() if hasattr(each, "pallas_spec")}
     found = [name.partition("(")[0] for name in rows(page)]
     assert sorted(found) == sorted([*kinds, *FaultType, *points])
+
+
+def test_every_room_is_in_its_page_with_what_it_is_for() -> None:
+    lines = registry_pages.rooms().splitlines()
+    found = [line.split(" | ", 1) for line in lines if line.startswith("| `")]
+    root = DOCS.parent
+    for folder in (root / "runtime" / "pallas", root / "pallas_tui"):
+        for each in folder.iterdir():
+            if (each / "__init__.py").is_file() or (each.suffix == ".py" and each.stem != "__init__"):
+                assert [about for room, about in found if room == f"| `{each.stem}`"], each
+    assert [room for room, about in found if about == " |"] == []

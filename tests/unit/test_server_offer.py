@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
-from mcp_types import METHOD_NOT_FOUND, Implementation, ListToolsResult, ServerCapabilities, Tool
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    Implementation,
+    ListToolsResult,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    ServerCapabilities,
+    Tool,
+)
 
 from pallas.downstreams import offer as module
 from pallas.downstreams.offer import (
@@ -97,11 +106,14 @@ async def test_an_empty_cursor_that_gives_more_is_a_cursor() -> None:
     assert await names_of(fetch) == (["a", "b"], [])
 
 
-@pytest.mark.parametrize(("limit", "names"), [("MAX_PAGES", 5), ("MAX_ITEMS", 5)])
+@pytest.mark.parametrize(
+    ("limit", "most", "used", "words"),
+    [("MAX_PAGES", 5, 5, "5 pages"), ("MAX_ITEMS", 5, 5, "5 items"), ("MAX_SIZE", 100, 2, "100 characters")],
+)
 async def test_pages_without_an_end_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, limit: str, names: int
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, used: int, words: str
 ) -> None:
-    monkeypatch.setattr(module, limit, 5)
+    monkeypatch.setattr(module, limit, most)
     numbers = count()
 
     async def fetch(*, cursor: str | None = None) -> ListToolsResult:
@@ -109,9 +121,18 @@ async def test_pages_without_an_end_are_bounded(
         return page([f"t{number}"], f"c{number}")
 
     found, (finding,) = await names_of(fetch)
-    assert found == [f"t{number}" for number in range(names)]
-    assert finding.why == "it has too many pages; what arrived before is used"
+    assert found == [f"t{number}" for number in range(used)]
+    assert str(finding) == f"result tools: it has more than {words}; only the first {used} tools are used"
     assert next(numbers) <= 6
+
+
+async def test_what_is_wrong_with_a_list_stands_before_what_is_wrong_with_its_items(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_ITEMS", 1)
+    found = [LeftOut("tool", "odd", "it has no name")]
+    await all_pages(Pages(first=(["a", "b"], None)), "tools", found)
+    assert [each.kind for each in found] == ["result", "tool"] and not found[0].part
 
 
 def client(**given: Any) -> Any:
@@ -141,7 +162,7 @@ def error(code: int, text: str = "no") -> MCPError:
 
 
 TOOLS = page(["a"], None)
-PROMPTS = SimpleNamespace(prompts=[SimpleNamespace(name="p")], next_cursor=None)
+PROMPTS = SimpleNamespace(prompts=[Prompt(name="p")], next_cursor=None)
 
 
 async def test_an_offer_is_all_that_a_server_lists() -> None:
@@ -186,9 +207,9 @@ async def test_what_was_found_before_is_part_of_the_offer() -> None:
 
 
 async def test_resources_and_templates_are_listed_by_their_addresses() -> None:
-    twice = [SimpleNamespace(uri="a:1", name="x"), SimpleNamespace(uri="a:2", name="x")]
+    twice = [Resource(uri="a:1", name="x"), Resource(uri="a:2", name="x")]
     resources = SimpleNamespace(resources=twice, next_cursor=None)
     assert [each.uri for each in await resources_of(client(resources=resources))] == ["a:1", "a:2"]
-    one: Any = SimpleNamespace(name="t", uri_template="a:{x}")
+    one = ResourceTemplate(name="t", uri_template="a:{x}")
     templates = SimpleNamespace(resource_templates=[one], next_cursor=None)
     assert await templates_of(client(resource_templates=templates)) == (one,)

@@ -57,6 +57,16 @@ def test_the_reference_of_the_file_has_every_key() -> None:
     ] == []
 
 
+def test_the_reference_of_the_file_says_what_a_change_of_each_key_does() -> None:
+    lines = reference_pages.agents_yaml().splitlines()
+    of_file, of_agent = (
+        next(line for line in lines if line.startswith(f"| {keys} | `")).split(" | ")
+        for keys in ("the file", "an agent")
+    )
+    assert "`sessions`" in of_file[1] and "`bind`" in of_file[3]
+    assert "`depends_on`" in of_agent[1] and "`instance_scope`" in of_agent[2] and "`payload`" in of_agent[2]
+
+
 def test_the_reference_of_the_api_has_every_endpoint() -> None:
     page = reference_pages.rest_api()
     shown = {f"### {each.method} {each.path.replace('{', '&#123;')}\n" for each in ENDPOINTS}
@@ -65,7 +75,13 @@ def test_the_reference_of_the_api_has_every_endpoint() -> None:
 
 def test_the_reference_of_the_command_line_has_every_command_and_option() -> None:
     page = reference_pages.command_line()
-    for part in ("## `pallas check`", "### `pallas check bearer`", "`-m, --message TEXT`", "`--attach URL`"):
+    for part in (
+        "## `pallas check`",
+        "### `pallas check bearer`",
+        "`-m, --message TEXT`",
+        "`--attach URL`",
+        "| `/set [name",
+    ):
         assert part in page
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.sdk_answers import HANDSHAKE, MODERN, usable, whole
 
-from pallas.bounds import MAX_PARTS
+from pallas.bounds import MAX_ENTRIES, MAX_PARTS
 from pallas.downstreams.result_fit import LeftOut
 from pallas.downstreams.usable_lists import MAX_SCHEMA, MAX_TEXT
 from pallas.downstreams.usable_results import UsableResult, usable_result
@@ -333,6 +333,14 @@ def test_a_result_with_too_many_parts_is_refused() -> None:
         "tools/call", {"content": [{"type": "text", "text": "a"}] * (MAX_PARTS + 1)}, HANDSHAKE
     )
     assert made.result is None and "content parts" in made.problem
+
+
+@both_eras
+def test_of_a_page_with_too_many_items_the_first_are_used(version: str) -> None:
+    tools = [{"name": f"t{place}", "inputSchema": {"type": "object"}} for place in range(MAX_ENTRIES + 1)]
+    made = usable_result("tools/list", {"tools": tools}, version)
+    assert made.result is not None and len(made.result["tools"]) == MAX_ENTRIES
+    assert "result tools: it lists 10,001 tools at once; the first 10,000 are used" in map(str, made.findings)
 
 
 def test_findings_are_bounded_counted_and_safe_to_show() -> None:

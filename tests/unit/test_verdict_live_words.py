@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
-from pallas.config import Project
-from pallas.config.models import ScriptedConfig
 from pallas.fleet.replay_fleet import ReplayOutcome
 from pallas.model import (
     Fault,
@@ -28,11 +25,13 @@ from pallas.model.verdict import counts_after, verdict_text
 from pallas.prices.price_book import PriceBook, PriceRule
 from pallas.recordings.recorded_steps import StepRequest
 from pallas.verdict.affected_units import running_in, steps_in_order
-from pallas.verdict.live_cost import LiveBudget, ModelPrices, estimate_of
+from pallas.verdict.live_cost import LiveBudget, estimate_of
 from pallas.verdict.live_words import live_judgement, with_answered
 
 DOLLAR = Decimal(1)
-BOOK = PriceBook([PriceRule("dear", DOLLAR, DOLLAR)])
+_RULES = [PriceRule("dear", DOLLAR, DOLLAR)]
+BOOK = PriceBook(_RULES)
+OFFLINE = PriceBook(_RULES, offline_port=9)
 
 
 def model(number: int, state: str = "done", name: str = "dear", status: int = 200) -> StepDetail:
@@ -75,24 +74,15 @@ def test_agents_above_a_changed_one_run_again_and_no_others() -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_recorded_from_the_first_difference_on_is_what_it_would_cost() -> None:
-    prices = ModelPrices(project(), BOOK)
-    whole = await estimate_of(TREE, ("2", 1), {"clerk", "desk"}, {}, prices)
+    whole = await estimate_of(TREE, ("2", 1), {"clerk", "desk"}, {}, BOOK)
     assert (whole, whole.text) == (ModelCalls(3, 6_000_000), "3 model calls, $0.0060")
-    later = await estimate_of(TREE, ("2", 3), {"clerk", "desk"}, {}, prices)
+    later = await estimate_of(TREE, ("2", 3), {"clerk", "desk"}, {}, BOOK)
     assert later.count == 2
     other = {"clerk": replace(model(1).step, name="unheard-of", url="http://127.0.0.1:9/v1")}
-    unknown = await estimate_of(TREE, ("2", 1), {"clerk", "desk"}, other, prices)
+    unknown = await estimate_of(TREE, ("2", 1), {"clerk", "desk"}, other, BOOK)
     assert (unknown, unknown.text) == (ModelCalls(3, 2_000_000, 2), "3 model calls, $0.0020+")
-    offline = ModelPrices(project(9), BOOK)
-    free = await estimate_of(TREE, ("2", 1), {"clerk"}, other, offline)
+    free = await estimate_of(TREE, ("2", 1), {"clerk"}, other, OFFLINE)
     assert (free, free.text) == (ModelCalls(2, 0), "2 model calls, $0")
-
-
-def project(port: int = 0) -> Project:
-    """A project, with its offline model at a port."""
-    where = Path("/p")
-    scripted = ScriptedConfig(where / "model.yaml", port) if port else None
-    return replace(Project("p", where, where / "agents.yaml", {}), scripted=scripted)
 
 
 def asking(number: int, name: str = "dear") -> tuple[StepRequest, Step]:
@@ -102,7 +92,7 @@ def asking(number: int, name: str = "dear") -> tuple[StepRequest, Step]:
 
 @pytest.mark.asyncio
 async def test_a_request_is_made_only_if_its_price_is_below_what_is_left() -> None:
-    budget = LiveBudget(ModelPrices(project(), BOOK), 5_000_000, [TREE])
+    budget = LiveBudget(BOOK, 5_000_000, [TREE])
     await budget.admit(*asking(1))
     await budget.admit(*asking(1))  # once more, since it failed
     await budget.admit(*asking(2))
@@ -119,10 +109,10 @@ async def test_a_request_is_made_only_if_its_price_is_below_what_is_left() -> No
 
 @pytest.mark.asyncio
 async def test_a_model_without_a_known_price_is_asked_only_if_it_is_the_offline_one() -> None:
-    budget = LiveBudget(ModelPrices(project(), BOOK), 10**9, [TREE])
+    budget = LiveBudget(BOOK, 10**9, [TREE])
     with pytest.raises(Fault, match=r"the price of \.unheard-of is not known"):
         await budget.admit(*asking(1, "unheard-of"))
-    await LiveBudget(ModelPrices(project(9), BOOK), 0, [TREE]).admit(*asking(1, "unheard-of"))
+    await LiveBudget(OFFLINE, 0, [TREE]).admit(*asking(1, "unheard-of"))
 
 
 def test_runs_that_were_answered_from_the_recording_are_part_of_the_run() -> None:

@@ -307,7 +307,8 @@ def schema(
 
     texts = {"agents": json_schema.schema_text, "recording": recording_schema.schema_text}
     if of not in texts:
-        raise typer.BadParameter(f"{one_line(of, 40)}; allowed: {', '.join(texts)}", param_hint="OF")
+        problem = f"there is no schema of {one_line(of, 40)}; allowed: {', '.join(texts)}"
+        raise typer.BadParameter(problem, param_hint="OF")
     print(texts[of](), end="")
 
 

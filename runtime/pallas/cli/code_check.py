@@ -1,10 +1,8 @@
 """Check the text of the agents' code: syntax errors, and missing names."""
 
 import ast
-import re
 import warnings
 from collections.abc import Container, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,17 +14,16 @@ from pallas.config.agent_code import (
     server_mistakes,
     skill_warnings,
 )
-from pallas.config.cards import read_cards
+from pallas.config.cards import passed_over, read_cards
 from pallas.config.code import module_of, payload_module
-from pallas.config.files import is_file, module_file, shown
+from pallas.config.files import is_folder, module_file, shown
+from pallas.config.included_files import missing_includes
 from pallas.config.needed_modules import missing_modules, old_imports
 from pallas.config.notes import Notes, did_you_mean
 from pallas.config.project_imports import find_imports
 
 _DYNAMIC: Final = frozenset({"exec", "globals", "locals", "vars", "setattr", "__getattr__", "sys"})
 """A module that uses one of these may have names that its text does not show."""
-_INCLUDE: Final = re.compile(r"(?<![\\{])\{\{file:\s*([^{}]+?)\s*\}\}(?!\})")
-"""What fast-agent replaces by the text of a file, and fails on if there is none."""
 _DEFINED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -45,15 +42,20 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
         _note_named(project, agent, notes)
         _note_choice(project, agent, notes)
         _note_fast(project, agent, notes, is_imported=agent.name in imported)
-        _note_includes(project, agent, trees, notes)
+        _note_all(missing_includes(project.root, agent, trees.get), notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
+    _note_cards(project, notes)
     _note_missing_cards(project, notes)
     return notes.sorted([])
 
 
 def _note_named(project: Project, agent: AgentConfig, notes: Notes) -> None:
-    for mistake in (*server_mistakes(project, agent), *skill_warnings(project, agent)):
+    _note_all((*server_mistakes(project, agent), *skill_warnings(project, agent)), notes)
+
+
+def _note_all(mistakes: Iterable[Mistake], notes: Notes) -> None:
+    for mistake in mistakes:
         note = notes.error if mistake.level == "error" else notes.warn
         note(mistake.where, mistake.key, mistake.problem, mistake.hint)
 
@@ -77,6 +79,26 @@ def _note_fast(project: Project, agent: AgentConfig, notes: Notes, *, is_importe
         notes.error(found.where, key, found.text, WRITE_FAST)
 
 
+def _note_cards(project: Project, notes: Notes) -> None:
+    """Note what is wrong in each card, and what a folder of cards has that is none, once."""
+    cards = [agent for agent in project.agents.values() if agent.card is not None]
+    if not cards:
+        return
+    from pallas.executors.fastagent.card_seam import card_mistakes
+
+    seen: set[Path] = set()
+    for agent in cards:
+        assert agent.card is not None
+        key = f"agents.{agent.name}.card"
+        for card in read_cards(project.root, agent.card).cards:
+            if card.path not in seen:
+                seen.add(card.path)
+                _note_all(card_mistakes(project.root, card, key), notes)
+        if is_folder(agent.card) and agent.card not in seen:
+            seen.add(agent.card)
+            _note_all(passed_over(project.root, agent.card), notes)
+
+
 def _note_missing_cards(project: Project, notes: Notes) -> None:
     """Note each name that no card has once, however many agents come to it."""
     seen: set[Where] = set()
@@ -85,39 +107,6 @@ def _note_missing_cards(project: Project, notes: Notes) -> None:
             if missing.where not in seen:
                 seen.add(missing.where)
                 notes.error(missing.where, f"agents.{agent.name}.card", *missing.words)
-
-
-def _note_includes(
-    project: Project, agent: AgentConfig, trees: dict[Path, ast.Module | None], notes: Notes
-) -> None:
-    """Note the files that an instruction includes and that are not there; fast-agent starts no such agent."""
-    for path, text, line in _instructions(project.root, agent, trees):
-        for found in _INCLUDE.finditer(text):
-            where = Where(shown(project.root, path), line + text.count("\n", 0, found.start()))
-            key, name = f"agents.{agent.name}.instruction", found[1]
-            if Path(name).expanduser().is_absolute():
-                notes.error(where, key, f"includes {name}", "write a path from the project's folder")
-            elif not is_file(project.root / name):
-                problem = f"includes {name}, which does not exist"
-                notes.error(where, key, problem, "paths start at the project's folder")
-
-
-def _instructions(
-    root: Path, agent: AgentConfig, trees: dict[Path, ast.Module | None]
-) -> Iterator[tuple[Path, str, int]]:
-    """Yield texts that may be instructions, with file and line: a card, and the texts of a module."""
-    if agent.kind != "llm":
-        return
-    if agent.card is not None:
-        for card in read_cards(root, agent.card).cards:
-            with suppress(OSError, ValueError):  # reported elsewhere
-                yield card.path, card.path.read_text("utf-8"), 1
-        return
-    for path in find_imports(root, agent.module).files if agent.module else ():
-        if (tree := trees.get(path)) is not None:
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield path, node.value, node.lineno
 
 
 def parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:

@@ -1,9 +1,11 @@
-"""The help of the command line: commands in groups, and an example for each."""
+"""The help of the command line: commands in groups, an example for each, and words for wrong values."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from typer.core import TyperGroup
+
+from .wrong_values import in_words
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Start": ("init", "dev", "check"),
@@ -63,7 +65,20 @@ EXAMPLES: Final[Mapping[str, str]] = {
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help has an example for each command and cuts no description."""
+    """A group whose help has an example for each command and cuts no description.
+
+    A wrong value of an option or argument is reported in the words of Pallas.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the group's own options."""
+        with in_words():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is named."""
+        with in_words():
+            return super().invoke(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of that name, its example at the end of its help."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,17 +35,23 @@ if TYPE_CHECKING:
 
 
 def fork_run(
-    name: str, changes: Mapping[str, Any], reach: FleetLocation, record: Path | None, output: str
+    name: str,
+    changes: Mapping[str, Any],
+    reach: FleetLocation,
+    record: Path | None,
+    output: str,
+    version: str = "",
 ) -> int:
     """Continue from a step of a run or of a recording; returns the exit status.
 
-    ``changes`` is the body of a request to fork it: ``step``, and what is different there.
+    ``changes`` is the body of a request to fork it: ``step``, and what is different there. ``version`` is the
+    version of the project that goes on, in a fleet of its own: a revision of git, or a folder.
     """
     found: list[Recording] = []
 
     async def work(api: "RestClient") -> int:
         found.append(await fetch_recording(api, name))
-        if not api.own:
+        if not api.own and not version:
             new = await api.fork(found[0].first.id, changes)
             found.append(await fetch_recording(api, new))
         return OK
@@ -58,7 +66,8 @@ def fork_run(
         elif (status := run_with_fleet(reach, work)) != OK:
             return status
         if len(found) == 1:
-            found.append(_forked_here(found[0], changes, reach.folder))
+            with _at_version(version, reach.folder) as folder:
+                found.append(_forked_here(found[0], changes, folder))
         before, after = found
     except Fault as fault:
         complain(f"pallas fork: {fault_text(fault)}")
@@ -79,6 +88,19 @@ def fork_run(
         for line in after.missing:
             complain(f"{record}: not recorded: {line}")
     return OK if after.first.status == "ok" else REFUSED
+
+
+@contextmanager
+def _at_version(version: str, folder: Path) -> Iterator[Path]:
+    """The folder of a version of the project: a copy, unless it is the one that is there. Raises Wrong."""
+    if not version:
+        yield folder
+        return
+    from .project_version import copied_version, ended_by_sigterm
+
+    root = project_at(folder).root
+    with ended_by_sigterm(), TemporaryDirectory(prefix="pallas-fork-") as scratch:
+        yield copied_version(root, version, Path(scratch) / "project", "--version")
 
 
 def _forked_here(recording: "Recording", changes: Mapping[str, Any], folder: Path) -> "Recording":
@@ -157,6 +179,15 @@ def fork(
         typer.Option("--result", metavar="TEXT", help="The result of the call STEP, which is not made."),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="Ask another model.")] = None,
+    version: Annotated[
+        str,
+        typer.Option(
+            "--version",
+            metavar="VERSION",
+            show_default=False,
+            help="Continue with this version of the project: a revision of git, or a folder.",
+        ),
+    ] = "",
     record: Annotated[
         Path | None,
         typer.Option(
@@ -175,6 +206,7 @@ def fork(
     \b
     pallas fork last --at 3
     pallas fork 3f1c9a0e7b52 --at 3 --model sonnet
+    pallas fork 3f1c9a0e7b52 --at 3 --version HEAD
     pallas fork 3f1c9a0e7b52 --at 2 --result "no such order"
     pallas fork recordings/desk-3f1c9a0e7b52 --at 1 --message "How many chairs?"
     """
@@ -183,4 +215,5 @@ def fork(
         raise typer.Exit(USAGE)
     given = {"step": step, "message": message, "result": result, "model": model}
     changes = {name: value for name, value in given.items() if value is not None}
-    raise typer.Exit(fork_run(run, changes, reach_of(context, folder, url, token), record, output))
+    reach = reach_of(context, folder, url, token)
+    raise typer.Exit(fork_run(run, changes, reach, record, output, version))

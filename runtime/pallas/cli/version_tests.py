@@ -1,15 +1,11 @@
 """`pallas test --against`: the same tests through two versions of a project, or on a recording."""
 
 import asyncio
-import io
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,17 +27,15 @@ from pallas.recordings.recording_folder import HEAD, BadRecording, read, write
 from pallas.recordings.run_diff import diff
 from pallas.safe_text import one_line, sanitize
 
+from .project_version import copied_version, ended_by_sigterm
 from .quiet_output import quietly
 from .record import count_of
 from .resources.fleet_requests import OK, REFUSED, USAGE, Wrong, complain, project_at
 from .resources.text_tables import table, width_of
 
-_GIT_S: Final = 60.0
+_HOW: Final = "pallas test: --against"
 _TESTS_S: Final = 6 * 3600.0
 """Seconds for the tests of one version."""
-_UNTRACKED: Final = (".env", "fastagent.secrets.yaml")
-"""Files of a project that are in no revision, and that its agents need."""
-_NOT_COPIED: Final = (".git", ".venv", "__pycache__")
 _MAX_SHOWN: Final = 60
 
 
@@ -95,7 +89,7 @@ def compare_versions(chosen: ComparedTests, root: Path) -> int:
     """
     try:
         _check(root, chosen.against)
-        with _ended_by_sigterm(), TemporaryDirectory(prefix="pallas-test-") as scratch:
+        with ended_by_sigterm(), TemporaryDirectory(prefix="pallas-test-") as scratch:
             return _compare(chosen, root, Path(scratch))
     except (Wrong, ConfigError, BadRecording) as error:
         complain(str(error))
@@ -112,7 +106,8 @@ def _compare(chosen: ComparedTests, root: Path, place: Path) -> int:
         before = _judged(chosen, root, recordings / "before")
         chosen = replace(chosen, patterns=tuple(before), exact=True)
     else:
-        other = _version(root, chosen.against, place / "project")
+        other = copied_version(root, chosen.against, place / "project", _HOW)
+        _put_tests(root, other)
         before = _tested(other, chosen, recordings / "before")
     now = _tested(root, chosen, recordings / "now")
     compared = {name: _side_by_side(chosen, before.get(name), each, recordings) for name, each in now.items()}
@@ -209,71 +204,15 @@ def _check(root: Path, against: str) -> None:
         )
 
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """In this block SIGTERM leaves no copy of the project, whose files may hold secrets."""
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _version(root: Path, against: str, target: Path) -> Path:
-    """The other version of the project, with the tests of this one. Raises Wrong, OSError."""
-    folder = Path(against)
-    if is_there(folder / "agents.yaml"):
-        shutil.copytree(folder, target, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
-    else:
-        _checkout(root, against, target)
-        for name in _UNTRACKED:
-            if (root / name).is_file() and not (target / name).exists():
-                shutil.copy(root / name, target / name)
-    tests = target / FOLDER
+def _put_tests(root: Path, version: Path) -> None:
+    """Give a copy of another version of the project the tests of this one. Raises OSError."""
+    tests = version / FOLDER
     for place in (tests.parent, tests):
         if place.is_symlink():
             place.unlink()  # of the copy: what it points to is another's
     if tests.exists():
         shutil.rmtree(tests)
     shutil.copytree(root / FOLDER, tests)
-    return target
-
-
-def _checkout(root: Path, revision: str, target: Path) -> None:
-    try:
-        prefix = _git(root, "rev-parse", "--show-prefix").decode().strip()
-        top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
-        archive = _git(top, "archive", "--format=tar", f"{revision}:{prefix}" if prefix else revision)
-    except FileNotFoundError:
-        raise Wrong("pallas test: git is not installed; name a folder with --against") from None
-    except subprocess.TimeoutExpired:
-        raise Wrong(
-            f"pallas test: git did not answer in {_GIT_S:.0f} s; name a folder with --against"
-        ) from None
-    except subprocess.CalledProcessError as error:
-        why = one_line(error.stderr.decode("utf-8", "replace"), 200)
-        shown = one_line(revision, _MAX_SHOWN)
-        raise Wrong(
-            f"pallas test: --against {shown}: no folder of a project, and no revision: {why}"
-        ) from None
-    target.mkdir()
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as files:
-            files.extractall(target, filter="data")
-    except tarfile.TarError as error:
-        shown = one_line(revision, _MAX_SHOWN)
-        raise Wrong(f"pallas test: {shown} cannot be unpacked: {one_line(str(error), 200)}") from None
-    if not (target / "agents.yaml").exists():
-        raise Wrong(f"pallas test: there is no agents.yaml in {one_line(revision, _MAX_SHOWN)}")
-
-
-def _git(root: Path, *arguments: str) -> bytes:
-    command = ["git", *arguments]
-    return subprocess.run(command, cwd=root, capture_output=True, check=True, timeout=_GIT_S).stdout
 
 
 def _tested(root: Path, chosen: ComparedTests, record: Path) -> dict[str, Mapping[str, Any]]:

@@ -13,10 +13,10 @@ from typing import Final
 
 from .agent_choice import AgentCandidate, AgentChoice, choose
 from .agent_text import CONNECT, FILTERS, AgentText, Name
-from .cards import read_cards
+from .cards import passed_over, read_cards
 from .code import code_file
 from .fastagent import resolve_reference
-from .files import shown
+from .files import is_folder, shown
 from .models import AgentConfig, Mistake, Project, Where
 from .notes import Notes, allowed, did_you_mean
 from .project_imports import find_imports
@@ -63,7 +63,7 @@ def hidden_fast(root: Path, path: Path) -> Name | None:
 
     None if its text shows no such place, or another one that an import may find.
     """
-    if (tree := _parsed(path)) is None:
+    if (tree := parsed(path)) is None:
         return None
     inner: dict[int, str] = {}
     for node in ast.walk(tree):
@@ -123,7 +123,7 @@ def _shows_all_agents(root: Path, module: str) -> bool:
     """Whether decorators of one file define all agents of a module, on one object, each with its name."""
     owners: set[tuple[Path, str]] = set()
     for path in find_imports(root, module).files:
-        if (tree := _parsed(path)) is None:
+        if (tree := parsed(path)) is None:
             return False
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in _MORE_AGENTS:
@@ -197,7 +197,9 @@ def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...
 def file_warnings(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
     """What an agent's files name that is not there, or cannot matter, and does not keep it from its start."""
     found = (each for each in server_mistakes(project, config) if each.level == "warning")
-    return (*found, *skill_warnings(project, config))
+    folder = config.card if config.card is not None and is_folder(config.card) else None
+    others = passed_over(project.root, folder) if folder is not None else ()
+    return (*found, *skill_warnings(project, config), *others)
 
 
 def skill_warnings(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
@@ -241,7 +243,7 @@ def _tools_of(project: Project, server: str) -> tuple[str, ...]:
     downstream = project.downstreams.get(server)
     command = downstream.command if downstream is not None else ()
     scripts = (project.root / each for each in command[1:] if each.endswith(".py"))
-    tree = _parsed(path) if (path := next(scripts, None)) is not None else None
+    tree = parsed(path) if (path := next(scripts, None)) is not None else None
     if tree is None or any(
         isinstance(node, ast.Attribute) and node.attr in _REGISTERS for node in ast.walk(tree)
     ):
@@ -279,7 +281,8 @@ def _check_patterns(
             notes.warn(pattern.where, key, problem, allowed(tools), did_you_mean(pattern.text, tools))
 
 
-def _parsed(path: Path) -> ast.Module | None:
+def parsed(path: Path) -> ast.Module | None:
+    """The tree of a module, None if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -289,7 +292,7 @@ def _parsed(path: Path) -> ast.Module | None:
 
 
 def _of_module(path: Path, file: str) -> Iterator[AgentText]:
-    if (tree := _parsed(path)) is None:
+    if (tree := parsed(path)) is None:
         return
     reader = _ModuleReader(file, tree)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

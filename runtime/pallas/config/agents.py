@@ -40,7 +40,7 @@ from .params import read_params
 from .ports import Ports
 from .providers import providers_of
 from .supervision import RESTART, needs_of, restart_of, unfinished_of
-from .textfile import binary_problem
+from .textfile import text_problem
 from .tool_section import tool_rules_of
 from .typed_handlers import Named, check_module, once_each
 from .where import Where
@@ -254,7 +254,7 @@ def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
     card = root / entry.card if entry.card else None
     if card is None or not is_folder(card):
         card = project_file(section, "card", root, entry.card)
-        if card is not None and is_file(card) and (problem := binary_problem(card)):
+        if card is not None and is_file(card) and (problem := text_problem(card)):
             section.error(
                 "card", f"{entry.card} {problem}", "a card is a text in Markdown or YAML, saved as UTF-8"
             )

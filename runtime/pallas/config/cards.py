@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from .agent_text import CONNECT, FILTERS, AgentText, Name, leaves
-from .files import is_file, is_folder, shown
-from .models import Where
-from .notes import Notes, allowed, did_you_mean
+from .files import is_file, is_folder, lost_link, shown
+from .models import Mistake, Where
+from .notes import Notes, allowed, did_you_mean, nearest, suggest
 from .textfile import read_text
 from .tree import Leaf, Table
 from .yamlfile import read_documents
@@ -22,8 +22,11 @@ _MARKDOWN: Final = (".md", ".markdown")
 _YAML: Final = (".yaml", ".yml")
 _NO_CARDS: Final = re.compile(r"SKILL\.md|(agents|organism|fast-?agent(\.config|\.secrets)?)\.yaml")
 """Files that may be in a folder of cards and are none."""
-_CARD_KEY: Final = re.compile(r"^(type|name|instruction|model|servers|agents)\s*:", re.MULTILINE)
-"""What a YAML file has that is a card: others may be beside it."""
+_CARD_KEYS: Final = ("type", "name", "instruction", "model", "servers", "agents")
+"""What a YAML file has one of that is a card: others may be beside it."""
+_KEY: Final = re.compile(r"^[\"']?([\w-]{1,40})[\"']?[ \t]*:", re.MULTILINE)
+_ALIKE: Final = 0.85
+"""How alike a key is to one of these in the project's own folder, where ``services`` is no ``servers``."""
 _RULE: Final = "---"
 _TOML_RULE: Final = "+++"
 _MOST: Final = 500
@@ -37,6 +40,12 @@ class Card:
     path: Path
     agent: AgentText
     references: tuple[tuple[str, Name], ...] = ()
+    table: Table | None = None
+    """Its keys; None if there are none, or they cannot be read."""
+    body: str = ""
+    """What follows the keys of a card in Markdown."""
+    mistakes: tuple[Mistake, ...] = ()
+    """Why it cannot be read, and what its YAML should not have."""
 
     @property
     def name(self) -> str:
@@ -78,7 +87,28 @@ def card_files(folder: Path) -> tuple[Path, ...]:
         found = sorted(folder.iterdir())[:_MOST]
     except OSError:
         return ()
-    return tuple(path for path in found if _is_card(path))
+    return tuple(path for path in found if _looked_at(path, path.name) is None)
+
+
+def passed_over(root: Path, folder: Path) -> tuple[Mistake, ...]:
+    """Why each file of a folder is not taken for a card that could be meant as one. Blocks; never raises.
+
+    What the cards of the folder include or name is no such file. In the project's own folder other YAML and
+    Markdown files are nothing special: only what looks like a card is reported there.
+    """
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return ()
+    notes, texts = Notes(), [_text(path) for path in card_files(folder)]
+    for path in found[:_MOST]:
+        mistake = _looked_at(path, shown(root, path), is_strict=folder != root)
+        if isinstance(mistake, Mistake) and not any(path.name in text for text in texts):
+            notes.warn(mistake.where, "", f"is not taken as a card: it {mistake.problem}", mistake.hint)
+    if len(found) > _MOST:
+        problem = f"has {len(found)} files: only the first {_MOST} are looked at"
+        notes.warn(Where(shown(root, folder)), "", problem, "put the cards into a folder of their own")
+    return notes.sorted([])
 
 
 def own_files(path: Path) -> tuple[Path, ...]:
@@ -106,16 +136,24 @@ def read_cards(root: Path, path: Path) -> CardSet:
             near = library.near(card.path)
             if (other := near.get(name.text)) is None:
                 known = [each for each in dict.fromkeys((*found, *near)) if each != card.name]
-                problem = f"{key} names {name.text}, and no card has that name"
-                hint = allowed(known) or f"write {shown(root, card.path.parent)}/{name.text}.md"
-                words = (problem, hint, did_you_mean(name.text, known))
-                beside = card.path.with_name(f"{name.text}.md".replace("/", "_"))
-                missing.append(MissingCard(name.where, words, beside))
+                missing.append(_missing(root, card, key, name, known))
                 continue
             other = replace(other, agent=replace(other.agent, is_own=False))
             needed[name.text] = other
             waiting.append(other)
     return CardSet(tuple(own), tuple(needed.values()), tuple(missing))
+
+
+def _missing(root: Path, card: Card, key: str, name: Name, known: list[str]) -> MissingCard:
+    beside = card.path.with_name(f"{name.text}.md".replace("/", "_"))
+    for path in (beside.with_suffix(each) for each in (*_MARKDOWN, *_YAML)):
+        unfit = _looked_at(path, shown(root, path)) if is_file(path) else None
+        if isinstance(unfit, Mistake):
+            problem = f"{key} names {name.text}, and {unfit.where} is no card: it {unfit.problem}"
+            return MissingCard(name.where, (problem, unfit.hint), path)
+    problem = f"{key} names {name.text}, and no card has that name"
+    hint = allowed(known) or f"write {shown(root, beside)}"
+    return MissingCard(name.where, (problem, hint, did_you_mean(name.text, known)), beside)
 
 
 @dataclass
@@ -147,34 +185,64 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
     return (folder, *(each / name for each in above for name in FOLDERS))
 
 
-def _is_card(path: Path) -> bool:
+def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Literal["other"] | None:
+    """Why a file is no card; None for a card, ``other`` where nobody expects one."""
     suffix = path.suffix.strip().casefold()
-    if not is_file(path) or _NO_CARDS.fullmatch(path.name) or suffix not in (*_MARKDOWN, *_YAML):
-        return False
-    return _CARD_KEY.search(_text(path)) is not None if suffix in _YAML else _has_frontmatter(path)
+    if suffix not in (*_MARKDOWN, *_YAML) or _NO_CARDS.fullmatch(path.name) or is_folder(path):
+        return "other"
+    if words := lost_link(path):
+        return Mistake(Where(file), "", words, "put the file there, or correct the link")
+    notes = Notes()
+    text = read_text(path, file, notes)
+    if text is None:
+        return notes.sorted([])[0]
+    if suffix in _MARKDOWN:
+        if _begins_with_rule(text):
+            return None
+        first = next(_lines(text), "")
+        if not (_like_a_key(first) if not is_strict else not path.stem.isupper()):
+            return "other"
+        hint = "begin it with a line ---, its keys and another line ---"
+        return Mistake(Where(file, 1), "", "has no front matter", hint)
+    keys = _KEY.findall(text)
+    if any(key in _CARD_KEYS for key in keys):
+        return None
+    near = next(filter(None, (nearest(key, _CARD_KEYS, 0.6 if is_strict else _ALIKE) for key in keys)), None)
+    if near is None and not is_strict:
+        return "other"
+    problem = f"has none of the keys that a card begins with ({', '.join(_CARD_KEYS)})"
+    return Mistake(Where(file, 1), "", problem, suggest(near) or "put what is no card into another folder")
 
 
 def _text(path: Path) -> str:
     return read_text(path, path.name, Notes()) or ""
 
 
-def _has_frontmatter(path: Path) -> bool:
-    """Whether a Markdown file is a card: its first line with text is a rule."""
-    first = next((line.strip() for line in _text(path).splitlines() if line.strip()), "")
-    return first in (_RULE, _TOML_RULE)
+def _lines(text: str) -> Iterator[str]:
+    return (line.strip() for line in text.splitlines() if line.strip())
+
+
+def _begins_with_rule(text: str) -> bool:
+    """Whether a Markdown text is a card: its first line with text is a rule."""
+    return next(_lines(text), "") in (_RULE, _TOML_RULE)
+
+
+def _like_a_key(line: str) -> bool:
+    found = _KEY.match(line)
+    return found is not None and nearest(found[1], _CARD_KEYS, _ALIKE) is not None
 
 
 def _read(path: Path, file: str) -> Card:
     notes = Notes()
-    text = read_text(path, file, notes) or ""
+    text, body = read_text(path, file, notes) or "", ""
     if path.suffix.lower() not in _YAML:
-        lines = text.split("\n")
-        ends = (number for number, line in enumerate(lines) if number and line.strip() == _RULE)
-        text = "\n".join(lines[: next(ends, 0)])
-    documents, _ = read_documents(text, file, notes)
+        text, body = _halves(text, file, notes)
+    documents, _ = read_documents(text, file, notes, last_wins=True)
     table = documents[0] if documents else None
     if not isinstance(table, Table):
-        return Card(path, AgentText(name=_stem(path, file)))
+        if table is not None:
+            notes.error(table.where, "", "has no keys", "write `key: value` lines, such as `name: helper`")
+        return Card(path, AgentText(name=_stem(path, file)), body=body, mistakes=notes.sorted([]))
     named = next(leaves(table.get("name")), None) or _stem(path, file)
     agent = replace(
         _servers(table),
@@ -186,7 +254,21 @@ def _read(path: Path, file: str) -> Card:
     references = tuple(
         (key, name) for key in REFERENCES for name in leaves(table.get(key)) if name.text.strip()
     )
-    return Card(path, agent, references)
+    return Card(path, agent, references, table, body, notes.sorted([]))
+
+
+def _halves(text: str, file: str, notes: Notes) -> tuple[str, str]:
+    """The keys of a card in Markdown, from its first line, and what follows them."""
+    lines = text.split("\n")
+    begin = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if lines[begin].strip() != _RULE:
+        return "", text  # a card in TOML is left to fast-agent
+    end = next((number for number in range(begin + 1, len(lines)) if lines[number].strip() == _RULE), None)
+    if end is None:
+        hint = "write another line --- between its keys and the instruction"
+        notes.error(Where(file, begin + 1), "", "opens its front matter and never closes it", hint)
+        return "", ""
+    return "\n".join(lines[:end]), "\n".join(lines[end + 1 :])
 
 
 def _stem(path: Path, file: str) -> Name:

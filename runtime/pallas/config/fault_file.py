@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from pallas.model.discovery import IN_PROCESS
 from pallas.model.fault_rules import AGENT, BEDROCK, UNCOVERED, FaultKind, FaultPlan, FaultRule
 
 from .field_types import CHOICE, Line, Maybe, MissingHint, refused
@@ -21,8 +22,6 @@ from .yamlfile import read_table
 FILE: Final = "faults.yaml"
 MAX_RULES: Final = 100
 MAX_CALL: Final = 1_000_000
-_ELSEWHERE: Final = ("worker", "remote")
-"""Kinds of agents that get faults themselves."""
 _PATTERN: Final = frozenset("*?[")
 _BELONGS: Final = {"seconds": "slow", "retry_after": "429"}
 """Keys that only one kind of fault has."""
@@ -138,11 +137,11 @@ def _check_target(entry: FaultEntry, project: Project) -> None:
     elif to.startswith(AGENT) and not _PATTERN.intersection(to):
         name = to.removeprefix(AGENT)
         agent = project.agents.get(name)
-        elsewhere = [each.name for each in project.agents.values() if each.kind in _ELSEWHERE]
+        elsewhere = [each.name for each in project.agents.values() if each.kind not in IN_PROCESS]
         if agent is None:
             known = ", ".join(map(repr, elsewhere)) or "none"
             section.error("to", f"{name} is no agent of this project", f"workers and remote agents: {known}")
-        elif agent.kind not in _ELSEWHERE:
+        elif agent.kind in IN_PROCESS:
             problem = f"{name} answers in this fleet; faults are for workers and remote agents"
             section.error("to", problem, "name its model, or a server that it calls")
 

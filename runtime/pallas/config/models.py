@@ -417,6 +417,11 @@ class Project:
         own = self.agents.get(agent)
         return self.limits, own.limits if own is not None else NO_LIMITS
 
+    @property
+    def offline_port(self) -> int:
+        """The port of the project's offline model, on this machine; 0 without one."""
+        return self.scripted.port if self.scripted is not None else 0
+
     def start_layers(self) -> tuple[tuple[str, ...], ...]:
         """Agent names in layers: each layer needs only agents of the layers before it (PR-6)."""
         left = dict(self.agents)

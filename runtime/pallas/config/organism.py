@@ -35,7 +35,7 @@ LIMITS: Final[Mapping[str, str]] = {
 """What may be at once, as these files call it, and as ``messages:`` does."""
 NOT_USED: Final[Mapping[str, str]] = {
     "process_pool": "each listener with `cpu_bound: true` has a process of its own",
-    "oob": "a fleet is controlled over its API, as docs/attach.md says",
+    "oob": "a fleet is controlled over its API, as docs/api.md says",
     "meta": "rbac: in agents.yaml says who may see what",
     "gateways": "agents of another fleet are `kind: remote` in agents.yaml",
     "server": "the fleet serves at its port: MCP, the registry and the API",

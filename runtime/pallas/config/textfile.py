@@ -1,7 +1,7 @@
 """A text file read with care: regular, bounded, UTF-8."""
 
+import os
 import stat
-from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import Final
 
@@ -11,18 +11,23 @@ from .notes import Notes
 MAX_BYTES: Final = 1 << 20
 
 
-def binary_problem(path: Path) -> str:
-    """Return why the file is no text: ``is not text: ...``. Empty for text, and for what cannot be read."""
+def text_problem(path: Path) -> str:
+    """Return why the file is no text of ours: ``is not text: ...``, or ``is larger than ...``.
+
+    Empty for text, and for what cannot be read.
+    """
     try:
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES)
+            data = stream.read(MAX_BYTES + 1)
+            size = os.fstat(stream.fileno()).st_size
     except OSError:
         return ""
     if b"\0" in data:
         return f"is not text: it has a null byte on line {data.count(b'\n', 0, data.index(b'\0')) + 1}"
+    if len(data) > MAX_BYTES:
+        return f"has {size / MAX_BYTES:.1f} MiB, and may have 1 MiB"
     try:
-        # A longer file may be cut in the middle of a character.
-        getincrementaldecoder("utf-8")().decode(data, final=len(data) < MAX_BYTES)
+        data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return f"is not text: byte 0x{data[error.start]:02x} on line {line} is not UTF-8"

@@ -137,10 +137,13 @@ def _composed(text: str) -> yaml.Node | None:
         return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
-def read_documents(text: str, file: str, notes: Notes) -> tuple[tuple[Node, ...], bool]:
+def read_documents(
+    text: str, file: str, notes: Notes, *, last_wins: bool = False
+) -> tuple[tuple[Node, ...], bool]:
     """Every document of a text, empty ones left out, and whether all could be read; what cannot is noted.
 
-    Nothing in it is expanded: a ``${VAR}`` is what it says.
+    Nothing in it is expanded: a ``${VAR}`` is what it says. With ``last_wins`` a key that is given twice is a
+    warning and has its last value.
     """
     found: list[Node] = []
     try:
@@ -148,7 +151,8 @@ def read_documents(text: str, file: str, notes: Notes) -> tuple[tuple[Node, ...]
             # An empty document is read as a null.
             if isinstance(root, yaml.ScalarNode) and not root.value:
                 continue
-            found.append(_Builder(file, notes, {}, lenient=False, verbatim=True).build(root, "", 0))
+            builder = _Builder(file, notes, {}, lenient=False, verbatim=True, last_wins=last_wins)
+            found.append(builder.build(root, "", 0))
     except yaml.YAMLError as error:
         _note_syntax(error, text, file, notes)
         return tuple(found), False

@@ -29,9 +29,9 @@ from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line
 
 from .http_requests import CallFate, call_fate
-from .offer import Offer, offer_of
+from .offer import MAX_SIZE, Offer, offer_of
 from .opening import Callbacks, Heard, Opener, Settings, is_closed
-from .result_fit import LeftOut
+from .result_fit import LeftOut, as_json
 from .transports import Http, Link, Transport
 from .usable_lists import LISTS
 from .usable_results import UsableResult, usable_result
@@ -123,6 +123,7 @@ class Connection:
         self._opening_found: tuple[LeftOut, ...] = ()
         self._schemas: Mapping[str, ResultSchema] = {}
         self._listed_schemas: dict[str, Mapping[str, Any]] = {}
+        self._schema_size = 0
         self._listing = asyncio.Lock()
         self._opening: asyncio.Future[None] | None = None
         self._owners: set[asyncio.Task[None]] = set()
@@ -310,12 +311,25 @@ class Connection:
             self._found.extend(made.findings)
         elif method in _OPENING:
             self._opening_found = made.findings
-        self._listed_schemas.update(made.output_schemas)
+        self._take_schemas(made.output_schemas)
         return made
+
+    def _take_schemas(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep the output schemas of a page of tools, as many characters as a list may have."""
+        for name, schema in schemas.items():
+            self._schema_size += len(as_json(schema))
+            if self._schema_size > MAX_SIZE:
+                why = (
+                    f"the output schemas before it have {MAX_SIZE:,} characters; its results are not checked"
+                )
+                self._found.append(LeftOut("tool", one_line(name, 100), why, "outputSchema"))
+                return
+            self._listed_schemas[name] = schema
 
     async def _list(self, client: Client) -> None:
         async with self._listing:
             self._found, self._listed_schemas = list(self._opening_found), {}
+            self._schema_size = 0
             offer = await offer_of(client, self._found)
             tools = tuple(_with_schema(each, self._listed_schemas.get(each.name)) for each in offer.tools)
             self._schemas = {

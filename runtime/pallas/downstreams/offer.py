@@ -11,11 +11,14 @@ from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate, Tool
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
-from .result_fit import Kind, LeftOut
+from .result_fit import Kind, LeftOut, as_json
 
 MAX_PAGES: Final = 100
-MAX_ITEMS: Final = 10_000
 """Of one list."""
+MAX_ITEMS: Final = 10_000
+"""Of all pages of one list."""
+MAX_SIZE: Final = 8 * 1024 * 1024
+"""Characters as JSON of all pages of one list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,10 @@ def _firsts(items: Sequence[Any], kind: Kind, found: list[LeftOut]) -> tuple[Any
     return tuple(kept.values())
 
 
-async def resources_of(client: Client) -> tuple[Resource, ...]:
-    """List the resources. Raises the SDK's errors."""
-    return tuple(await all_pages(client.list_resources, "resources", []))
+async def resources_of(client: Client, found: list[LeftOut] | None = None) -> tuple[Resource, ...]:
+    """List the resources; ``found`` gets what is wrong with the list. Raises the SDK's errors."""
+    notes = found if found is not None else []
+    return tuple(await all_pages(client.list_resources, "resources", notes))
 
 
 async def templates_of(client: Client) -> tuple[ResourceTemplate, ...]:
@@ -117,29 +121,46 @@ async def _listed(
 
 
 async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[LeftOut]) -> list[Any]:
-    """The items of all pages, ``MAX_ITEMS`` at most. A list without an end is a finding."""
+    """The items of all pages of a list, within the limits above. Raises the SDK's errors.
+
+    ``found`` gets, first of all, what is wrong with the list; that has no ``part`` if items are missing.
+    """
     items: list[Any] = []
     names: set[str] = set()
     seen: set[str] = set()
     cursor: str | None = None
-    why = "it has too many pages"
+    size = 0
     for _ in range(MAX_PAGES):
         page = await fetch(cursor=cursor)
         listed = list(getattr(page, key))
         own = {str(getattr(item, "uri", None) or item.name) for item in listed}
         # Many servers say by an empty cursor that there is no other page, and answer it with the first one.
-        is_again = cursor == "" and own <= names
-        if not is_again:
-            items += listed
-            names |= own
+        if cursor == "" and own <= names:
+            return items
+        names |= own
+        for item in listed:
+            size += len(as_json(item.model_dump(mode="json", by_alias=True, exclude_none=True)))
+            if len(items) == MAX_ITEMS or size > MAX_SIZE:
+                most = f"{MAX_ITEMS:,} items" if size <= MAX_SIZE else f"{MAX_SIZE:,} characters"
+                found.insert(0, _cut(key, most, len(items)))
+                return items
+            items.append(item)
         cursor = page.next_cursor
-        if cursor is None or is_again:
+        if cursor is None:
             return items
         if cursor in seen:
-            why = "its pages do not end: a cursor is repeated"
-            break
-        if len(items) > MAX_ITEMS:
-            break
+            why = "its pages do not end: a cursor is repeated; what arrived before is used"
+            found.insert(0, LeftOut("result", key, why, "nextCursor"))
+            return items
         seen.add(cursor)
-    found.append(LeftOut("result", key, f"{why}; what arrived before is used"))
-    return items[:MAX_ITEMS]
+    found.insert(0, _cut(key, f"{MAX_PAGES} pages", len(items)))
+    return items
+
+
+def _cut(key: str, most: str, used: int) -> LeftOut:
+    """The finding for a list that is too long."""
+    return LeftOut("result", key, f"it has more than {most}; only the first {used:,} {_words(key)} are used")
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")

@@ -5,6 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
 
+from pallas.bounds import MAX_ENTRIES
+
 from .result_fit import Findings, Kind, as_json, fitted, has_handshake, item_models, kind_of, refusal
 
 LISTS: Final[Mapping[str, tuple[str, Kind]]] = {
@@ -75,7 +77,11 @@ class _Item(NamedTuple):
 
 def _prepared(value: Any, key: str, kind: Kind, version: str, findings: Findings) -> Iterator[_Item]:
     """Yield the items, repaired where it is clear what was meant."""
-    for place, each in enumerate(_items(value, key, findings), 1):
+    items = _items(value, key, findings)
+    if len(items) > MAX_ENTRIES:
+        why = f"it lists {len(items):,} {key} at once; the first {MAX_ENTRIES:,} are used"
+        findings.add("result", key, why)
+    for place, each in enumerate(items[:MAX_ENTRIES], 1):
         label = _label(each) or str(place)
         try:
             if not isinstance(each, dict):

@@ -76,7 +76,7 @@ class _NotUsable(Exception):
 def _made(method: str, version: str, result: Any, findings: Findings) -> tuple[_Object, dict[str, _Object]]:
     if not isinstance(result, dict):
         raise _NotUsable(f"it is {kind_of(result)}, not an object")
-    if (problem := too_many_parts(result)) is not None:
+    if method not in LISTS and (problem := too_many_parts(result)) is not None:
         raise _NotUsable(problem)
     if method in ("initialize", "server/discover"):
         version = LATEST_HANDSHAKE_VERSION

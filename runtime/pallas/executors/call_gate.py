@@ -1,4 +1,7 @@
-"""Decides for each call of a run whether it is made: by the agent's rules, and by a person if they say so."""
+"""Decides for each call of a run whether it is made: by the agent's rules, and by a person if they say so.
+
+Calls with cut arguments are refused before, in ``executors/fastagent/call_gate_seam.py``.
+"""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence

@@ -10,6 +10,7 @@ from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
 from pallas.executors.replay.replay import is_answered, replays_models
 from pallas.model import AgentKind, Fault, FaultType, LockMode
+from pallas.model.discovery import IN_PROCESS
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
@@ -25,8 +26,6 @@ _TYPED: Final = ("pallas.executors.typed.typed_executor", "TypedExecutor")
 _PROCESS: Final = ("pallas.executors.process.process_executor", "ProcessExecutor")
 
 _RECORDED: Final = ("pallas.executors.replay.recorded_agent", "RecordedAgent")
-_ELSEWHERE: Final = ("worker", "remote")
-"""Kinds of agents that a program or another fleet answers for; in a replay the recording does."""
 
 
 async def make_executor(
@@ -81,7 +80,7 @@ def is_typed(config: AgentConfig) -> bool:
 
 
 def _executor_of(config: AgentConfig) -> tuple[str, str]:
-    if (config.kind in _ELSEWHERE and replays_models()) or is_answered(config.name):
+    if (config.kind not in IN_PROCESS and replays_models()) or is_answered(config.name):
         return _RECORDED
     if config.kind == "llm" and config.isolation == "process":
         return _PROCESS

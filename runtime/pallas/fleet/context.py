@@ -65,12 +65,12 @@ class CurrentProject:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.prices = PriceBook(project.prices)
+        self.prices = PriceBook(project.prices, project.offline_port)
 
     def adopt(self, project: Project) -> None:
         """Go by this project from now on."""
         self.project = project
-        self.prices.adopt(project.prices)
+        self.prices.adopt(project.prices, project.offline_port)
 
     def adopt_agent(self, config: AgentConfig) -> None:
         """An agent has this configuration from now on."""

@@ -75,7 +75,7 @@ class ToolLocks:
     async def refuse_held(self, agent: FleetAgent, server: str, tool: str, client: Any) -> None:
         """Raise Fault (CONFIG) for a tool that models do without."""
         gate = self._gate(agent)
-        tools = await _live_surface().all_tools(client)
+        tools = await _live_surface().all_pages(client.list_tools, "tools", [])
         verdict = await asyncio.to_thread(gate.verdict, server, "tool", tools, is_whole=True)
         is_offered = any(each.name == tool for each in verdict.offered)
         if not is_offered and gate.is_holding(server):

@@ -5,7 +5,8 @@
 stores; ``turn_statements`` writes a turn step by step, ``model_context`` and ``thread_history`` are what a
 model is shown of a thread. ``sqlite`` and ``postgres`` run the work of the stores, ``database`` is their
 interface.
-``lives`` and ``advisory_locks`` tell living fleets from dead ones. ``tables``, ``schema`` and ``migrate`` are
+``lives`` and ``advisory_locks`` tell living fleets from dead ones; ``claims`` decides which of several fleets
+takes over a run of a dead one. ``tables``, ``schema`` and ``migrate`` are
 the tables and their revisions.
 SQLAlchemy is imported when a ledger is opened, and not before.
 """

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 AgentKind = Literal["llm", "handler", "worker", "remote", "router"]
+IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
+"""Kinds of agents that the fleet answers for itself; a program or another fleet answers for the others."""
 Availability = Literal["ready", "busy", "unavailable"]
 SessionStatus = Literal["active", "busy", "idle", "failed"]
 ProviderKind = Literal["llm", "embedding", "reranker"]

@@ -1,7 +1,7 @@
 """Takes what cameras and programs write into pictures out of those that hold a secret there.
 
-Known are the places of PNG, JPEG and WebP for text, EXIF and XMP. A picture without a secret there stays as
-it is, byte for byte; of any other the pixels, colours and sizes stay.
+Known are the places of PNG, JPEG, WebP and GIF for text, EXIF and XMP. A picture without a secret there stays
+as it is, byte for byte; of any other the pixels, colours and sizes stay.
 """
 
 import base64
@@ -21,10 +21,12 @@ from .steps import StepDetail
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _PNG_NOTES: Final = (b"tEXt", b"zTXt", b"iTXt", b"eXIf")
 _WEBP_NOTES: Final = (b"EXIF", b"XMP ")
+_GIF_KEPT: Final = (b"NETSCAPE2.0", b"ANIMEXTS1.0", b"ICCRGBG1012")
+"""Application blocks of a GIF that say how often it repeats, and what its colours are."""
 _MAX_NOTE: Final = 4 * 1024 * 1024
 """Bytes of a compressed text that are looked at."""
 _MAX_TRIED: Final = 50
-_BASE64: Final = re.compile(r"(?:iVBORw0KGgo|/9j/|UklGR)[A-Za-z0-9+/]{60,}={0,2}")
+_BASE64: Final = re.compile(r"(?:iVBORw0KGgo|/9j/|UklGR|R0lGOD[dl]h)[A-Za-z0-9+/]{60,}={0,2}")
 """A picture of a known kind in a text, by its first bytes."""
 
 
@@ -95,6 +97,8 @@ def _parts_of(picture: bytes) -> Iterator[tuple[bytes, bool]]:
         yield from _segments(picture)
     elif picture[:4] == b"RIFF" and picture[8:12] == b"WEBP":
         yield from _chunks(picture, 12, "little", 0, _WEBP_NOTES)
+    elif picture[:6] in (b"GIF87a", b"GIF89a"):
+        yield from _blocks(picture)
 
 
 def _chunks(
@@ -128,6 +132,38 @@ def _segments(picture: bytes) -> Iterator[tuple[bytes, bool]]:
     yield picture[at:], False
 
 
+def _blocks(picture: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The blocks of a GIF. Notes are comments, texts, what programs wrote, and what is behind the end."""
+    at = 13 + _palette(picture, 10)
+    yield picture[:at], False
+    while at < len(picture):
+        if picture[at] == 0x21:  # an extension
+            end, label = _end_of_blocks(picture, at + 2), picture[at + 1 : at + 2]
+            program = picture[at + 3 : at + 14]
+            is_note = label in (b"\xfe", b"\x01") or (label == b"\xff" and program not in _GIF_KEPT)
+        elif picture[at] == 0x2C:  # an image
+            end, is_note = _end_of_blocks(picture, at + 11 + _palette(picture, at + 9)), False
+        else:
+            break
+        yield picture[at:end], is_note
+        at = end
+    yield picture[at : at + 1], False
+    yield picture[at + 1 :], True
+
+
+def _palette(picture: bytes, at: int) -> int:
+    """The length of the palette of a GIF, or of an image in it, by its flags."""
+    flags = picture[at] if at < len(picture) else 0
+    return 3 << (flags % 8 + 1) if flags & 0x80 else 0
+
+
+def _end_of_blocks(picture: bytes, at: int) -> int:
+    """Where blocks of up to 255 bytes end, each with its length before it; the last one is empty."""
+    while at < len(picture) and picture[at]:
+        at += picture[at] + 1
+    return at + 1
+
+
 def _joined(parts: list[bytes]) -> bytes:
     """The picture of these parts; that of a WebP says its own size and which notes it has."""
     picture = b"".join(parts)
@@ -142,7 +178,7 @@ def _joined(parts: list[bytes]) -> bytes:
 
 def _holds_secret(note: bytes) -> bool:
     """Whether a note has a secret: as it is, as UTF-16, or compressed."""
-    found = [note, *_inflated(note)]
+    found = [note, *_inflated(note), *_of_blocks(note)]
     texts = (
         each.decode(coding, "ignore") for each in found for coding in ("utf-8", "utf-16-le", "utf-16-be")
     )
@@ -158,3 +194,14 @@ def _inflated(note: bytes) -> Iterator[bytes]:
             yield zlib.decompressobj().decompress(note[at:-4], _MAX_NOTE)
         except zlib.error:
             continue
+
+
+def _of_blocks(note: bytes) -> Iterator[bytes]:
+    """The text of a block of a GIF, which is cut every 255 bytes."""
+    if note[:1] != b"\x21":
+        return
+    at, found = 2, []
+    while at < len(note) and note[at]:
+        found.append(note[at + 1 : at + 1 + note[at]])
+        at += note[at] + 1
+    yield b"".join(found)

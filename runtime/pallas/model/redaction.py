@@ -1,6 +1,7 @@
 """Masks secrets in text: known values by value, others by their shape. No token or key reaches a log.
 
-A text is masked before it is cut and before it is stored. ``redact_head`` masks and cuts.
+A text is masked before it is cut and before it is stored. ``redact_head`` masks and cuts. Steps, events,
+faults and logs are masked; the messages of threads are stored as they were said.
 """
 
 import base64

@@ -53,16 +53,19 @@ class PriceRule:
 class PriceBook:
     """What models cost. May be used from any thread.
 
-    ``rules`` are the project's own; the first one that fits counts.
+    ``rules`` are the project's own; the first one that fits counts. What the offline model on
+    ``offline_port`` of this machine answers costs nothing; 0 for a project without one.
     """
 
-    def __init__(self, rules: Sequence[PriceRule] = ()) -> None:
+    def __init__(self, rules: Sequence[PriceRule] = (), offline_port: int = 0) -> None:
         self._rules = tuple(rules)
+        self._offline_port = offline_port
         self._list: ListPrices | None = None
 
-    def adopt(self, rules: Sequence[PriceRule]) -> None:
+    def adopt(self, rules: Sequence[PriceRule], offline_port: int = 0) -> None:
         """Go by these prices from now on."""
         self._rules = tuple(rules)
+        self._offline_port = offline_port
 
     def price(
         self, provider: str, model: str, usage: StepUsage, at: float | None = None, url: str = ""
@@ -70,11 +73,14 @@ class PriceBook:
         """What a question to a model cost, in nano-US-dollars; None if it is not known.
 
         ``provider`` is fast-agent's name of it, ``at`` when it was asked (Unix seconds, None for now),
-        ``url`` where: a server of one's own network has no price but the project's own.
+        ``url`` where: a server of one's own network has no price but the project's own, and the project's
+        offline model is free.
         """
+        rule = self._rule(provider, model)
+        if rule is None and _is_local(url, self._offline_port):
+            return 0
         if usage.input is None or usage.output is None:
             return None
-        rule = self._rule(provider, model)
         if rule is not None and not rule.like:
             return rule.price(usage)
         if rule is not None:
@@ -114,7 +120,17 @@ def _nano(usd: Decimal) -> int:
     return min(MAX_COST, int((usd * USD).to_integral_value(ROUND_HALF_UP)))
 
 
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _OWN: Final = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+
+
+@lru_cache(maxsize=256)
+def _is_local(url: str, port: int) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(port) and parts.hostname in _LOOPBACK and parts.port == port
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=256)

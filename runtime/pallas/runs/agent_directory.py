@@ -22,22 +22,21 @@ from pallas.model import (
     Reloaded,
     why_not,
 )
+from pallas.model.discovery import IN_PROCESS
 from pallas.model.refusals import REASON
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
 
-IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
-"""Kinds that answer in this process.
-
-They take precedence over workers, and workers over remote agents.
-"""
 MAX_NAMED: Final = 100
 """Most ids that a Fault lists."""
 _REASON: Final = 300
 
 
 def rank(kind: AgentKind) -> int:
-    """The precedence of a kind: of two agents with one id, the one with the lower rank is used."""
+    """The precedence of a kind: of two agents with one id, the one with the lower rank is used.
+
+    Agents of this process take precedence over workers, and workers over remote agents.
+    """
     return 0 if kind in IN_PROCESS else 1 if kind == "worker" else 2
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.config.kinds import SessionLimits
 from pallas.model import AgentKind
-from pallas.runs.agent_directory import IN_PROCESS
+from pallas.model.discovery import IN_PROCESS
 
 CAPACITY: Final = 1_000
 """Sessions that each worker or remote agent may have if it reports no capacity of its own."""

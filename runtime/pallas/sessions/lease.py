@@ -20,7 +20,7 @@ from pallas.model import (
     SessionStatus,
     StoredSession,
 )
-from pallas.runs.agent_directory import IN_PROCESS
+from pallas.model.discovery import IN_PROCESS
 from pallas.runs.conversations import Conversation
 
 from .session_metadata import metadata_of

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from pallas.executors import ExecutorInfo
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
+from pallas.model.discovery import IN_PROCESS
 from pallas.model.refusals import check_provider as check_among
-from pallas.runs.agent_directory import IN_PROCESS, DirectoryEntry
+from pallas.runs.agent_directory import DirectoryEntry
 from pallas.runs.session_counts import SessionCounts
 
 from .session_faults import check_metadata, no_room

@@ -21,9 +21,10 @@ from pallas.model import (
     TraceContext,
     refusals,
 )
+from pallas.model.discovery import IN_PROCESS
 from pallas.model.ids import mint_run
 from pallas.model.other_workers import CANCEL_PROMPT, CLOSE_SESSION, OtherWorkers
-from pallas.runs.agent_directory import IN_PROCESS, AgentDirectory
+from pallas.runs.agent_directory import AgentDirectory
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line

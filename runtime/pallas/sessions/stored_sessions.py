@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config.kinds import SessionLimits
 from pallas.model import Fault, StoredSession
+from pallas.model.discovery import IN_PROCESS
 from pallas.model.other_workers import CANCEL_PROMPT, CLOSE_SESSION, OtherWorkers
 from pallas.model.refusals import OTHERS, REASON
-from pallas.runs.agent_directory import IN_PROCESS
 from pallas.runs.conversations import QUEUE_TIMEOUT
 
 from .lease import SessionLease, SessionPrompt

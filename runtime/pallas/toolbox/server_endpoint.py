@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pallas.access.sent_credential import configured_credential
 from pallas.config.models import DownstreamConfig, Project
 from pallas.model import Fault, FaultType
 
@@ -29,7 +30,7 @@ class ServerEndpoint:
     @property
     def configured(self) -> bool:
         """Whether the project configures a credential for it, which takes precedence over a caller's."""
-        return any(name.lower() == "authorization" for name in self.config.headers)
+        return bool(configured_credential(self.config.headers))
 
     def headers(self, bearer: str | None) -> dict[str, str]:
         """Return the headers of each request: the configured ones, and ``bearer`` if the server opted in.

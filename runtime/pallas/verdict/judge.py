@@ -19,7 +19,7 @@ from pallas.recordings.replay_check import ReplayDifference
 from .affected_units import running_in, steps_in_order, units_of, without_answered
 from .asked_cache import ASKED
 from .judged_runs import JudgedRun, JudgedTurn, judged_runs
-from .live_cost import ModelPrices, estimate_of
+from .live_cost import estimate_of
 from .undecided import changed_server, lacking, not_asked, undecidable
 from .verdict_words import SAME, Judgement, digest_of, failed_request, judgement_of, shown_verdict
 
@@ -124,7 +124,7 @@ class Judge:
         outcome: ReplayOutcome,
     ) -> ModelCalls:
         """What the recorded requests to models from the first difference on cost today."""
-        agent, prices = difference.agent, ModelPrices(self._project, fleet.prices)
+        agent, prices = difference.agent, fleet.prices
         failed = failed_request(outcome.recording, agent)
         now = {agent: failed.step} if failed is not None else {}
         since, found = (difference.run, difference.step), list[ModelCalls]()

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from itertools import dropwhile
 from typing import Final
-from urllib.parse import urlsplit
 
-from pallas.config import Project
 from pallas.executors.replay.replay import REFUSED
 from pallas.model import (
     Cost,
@@ -30,34 +28,12 @@ _CHARACTERS: Final = 4
 """Characters of a token, where no provider counted."""
 _ANSWER: Final = 1_000
 """Tokens of an answer of which nothing is known."""
-_FREE: Final = Cost(0)
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
-class ModelPrices:
-    """What requests to models of a project cost today. The offline model of the project costs nothing."""
-
-    def __init__(self, project: Project, book: PriceBook) -> None:
-        self._offline = project.scripted.port if project.scripted is not None else 0
-        self._book = book
-
-    async def of(self, step: Step, usage: StepUsage) -> int | None:
-        """The price of a request as that of this step, in nano-US-dollars; None if it is not known."""
-        await self._book.ready(step.provider, step.name, step.url)
-        found = self._book.price(step.provider, step.name, usage, url=step.url)
-        return 0 if found is None and self._is_offline(step.url) else found
-
-    def paid(self, steps: Collection[Step]) -> ModelCalls:
-        """What these requests to models have cost."""
-        cost = Cost.sum(_FREE if each.cost is None and self._is_offline(each.url) else each for each in steps)
-        return ModelCalls(len(steps), cost.cost, cost.unpriced)
-
-    def _is_offline(self, url: str) -> bool:
-        try:
-            parts = urlsplit(url)
-            return bool(self._offline) and parts.hostname in _LOOPBACK and parts.port == self._offline
-        except ValueError:
-            return False
+async def price_today(prices: PriceBook, step: Step, usage: StepUsage) -> int | None:
+    """The price of a request as that of this step, in nano-US-dollars; None if it is not known."""
+    await prices.ready(step.provider, step.name, step.url)
+    return prices.price(step.provider, step.name, usage, url=step.url)
 
 
 async def estimate_of(
@@ -65,7 +41,7 @@ async def estimate_of(
     since: tuple[str, int],
     running: Collection[str],
     now: Mapping[str, Step],
-    prices: ModelPrices,
+    prices: PriceBook,
 ) -> ModelCalls:
     """What the recorded requests of ``running`` agents to models would cost from a step on.
 
@@ -76,7 +52,7 @@ async def estimate_of(
     found: list[ModelCalls] = []
     for run, each in steps:
         if each.step.kind == "model" and run.agent in running:
-            price = await prices.of(now.get(run.agent, each.step), _usage(each))
+            price = await price_today(prices, now.get(run.agent, each.step), _usage(each))
             found.append(ModelCalls(1, price, int(price is None)))
     return ModelCalls.sum(found) or ModelCalls()
 
@@ -87,7 +63,7 @@ class LiveBudget:
     A request whose price is not known is refused. Belongs to one event loop.
     """
 
-    def __init__(self, prices: ModelPrices, most: int, recordings: Iterable[Recording]) -> None:
+    def __init__(self, prices: PriceBook, most: int, recordings: Iterable[Recording]) -> None:
         self._prices = prices
         self._most = most
         self._spent = 0
@@ -115,7 +91,7 @@ class LiveBudget:
         tokens = len(request.text) // _CHARACTERS + 1
         usage = StepUsage(tokens, self._answers.get(request.agent) or _ANSWER)
         async with self._turn:
-            price = await self._prices.of(step, usage)
+            price = await price_today(self._prices, step, usage)
             if price is None:
                 raise _refused(
                     f"the price of {step.provider}.{step.name} is not known, so max_cost cannot be kept; "

@@ -19,14 +19,14 @@ from pallas.config import Project
 from pallas.executors.replay.replay import ReplayPlan
 from pallas.fleet.reload.verdict_judge import JudgeRequest, LiveRequest
 from pallas.fleet.replay_fleet import ReplayFleet, ReplayOutcome
-from pallas.model import Fault, ModelCalls, Recording, RunVerdict
+from pallas.model import Cost, Fault, ModelCalls, Recording, RunVerdict
 from pallas.model.host_places import HostPlaces
 from pallas.prices.price_book import PriceBook
 
 from .affected_units import running_in
 from .asked_cache import ASKED
 from .judged_runs import JudgedRun, JudgedTurn, judged_runs
-from .live_cost import LiveBudget, ModelPrices
+from .live_cost import LiveBudget
 from .live_words import live_judgement, with_answered
 from .undecided import changed_server, not_asked, undecidable
 from .verdict_words import SAME, Judgement, digest_of, shown_verdict
@@ -57,7 +57,7 @@ class LiveJudge:
         self._affected = request.affected
         self._places = HostPlaces.of(project.root)
         self._live = request.live or LiveRequest(max_cost=0, concurrency=1)
-        self._prices = ModelPrices(project, PriceBook(project.prices))
+        self._prices = PriceBook(project.prices, project.offline_port)
         self._scorers = Scorers(project.root, SCORER_S)
         self.recordings: dict[str, tuple[Recording, ...]] = {}
         """Those of the runs that came to their end, one of each turn, by name."""
@@ -161,7 +161,8 @@ class LiveJudge:
             outcome = await fleet.replay(recorded, turn.faults)
         except Fault as fault:
             return _Judged(Judgement("fails", recorded.first.agent, fault.message))
-        asked = self._prices.paid(outcome.asked)
+        paid = Cost.sum(outcome.asked)
+        asked = ModelCalls(len(outcome.asked), paid.cost, paid.unpriced)
         outcome = replace(outcome, recording=self._places.all_placed(outcome.recording))
         return replace(await self._said(turn.turn, recorded, outcome, running), asked=asked)
 

@@ -5,12 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from pallas.client.own_fleet import needed
 from pallas.config import Project
 from pallas.model import RecordedRun, Recording
+from pallas.model.discovery import IN_PROCESS
 from pallas.model.step_view import view_of
 from pallas.recordings.recorded_tools import RecordedTools
 
 from .judged_runs import JudgedRun
-
-_ELSEWHERE = ("worker", "remote")
 
 
 def undecidable(run: JudgedRun, project: Project, affected: Collection[str]) -> str:
@@ -26,7 +25,7 @@ def undecidable(run: JudgedRun, project: Project, affected: Collection[str]) -> 
             config = project.agents.get(agent)
             if config is None:
                 continue
-            if agent in changed and config.kind in _ELSEWHERE:
+            if agent in changed and config.kind not in IN_PROCESS:
                 return (
                     f"what the {config.kind} {agent} answers now is not known: it is not asked for a verdict"
                 )
@@ -48,7 +47,7 @@ def not_asked(recordings: Collection[Recording], project: Project, running: Coll
         config = project.agents.get(name)
         if config is None:
             continue
-        if config.kind in (*_ELSEWHERE, "handler"):
+        if config.kind == "handler" or config.kind not in IN_PROCESS:
             return f"the {config.kind} {name}, which is above, would run again"
     return ""
 

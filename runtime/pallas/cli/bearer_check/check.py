@@ -18,6 +18,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from pallas.access.sent_credential import configured_credential
 from pallas.config import AgentConfig, DownstreamConfig, Project
 from pallas.config.ports import free_port
 from pallas.executors import Executor
@@ -225,7 +226,7 @@ async def _talk(url: str, name: str, downstream: str) -> AsyncIterator[_Talk]:
 
 
 def _rule(downstream: DownstreamConfig) -> str:
-    if any(name.lower() in ("authorization", "x-hf-authorization") for name in downstream.headers):
+    if configured_credential(downstream.headers):
         return "configured"
     return "forwarded" if downstream.forward_inbound_auth else "none"
 

@@ -7,13 +7,13 @@ from types import ModuleType
 from typing import Final
 
 from fast_agent import FastAgent
-from fast_agent.core.agent_card_rules import ALLOWED_FIELDS_BY_TYPE
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
 from pallas.config.agent_code import (
     WRITE_FAST,
     hidden_fast,
+    parsed,
     server_mistakes,
     server_problem,
     unused_filter,
@@ -22,8 +22,7 @@ from pallas.config.cards import FOLDERS, card_files, own_files, read_cards
 from pallas.config.code import code_file
 from pallas.config.fastagent import HOME
 from pallas.config.files import module_file, shown
-from pallas.config.notes import Notes, did_you_mean
-from pallas.config.textfile import read_text
+from pallas.config.included_files import missing_includes
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
@@ -33,6 +32,7 @@ from pallas.telemetry.log import reapply_logging
 
 from . import (
     answers_seam,
+    card_seam,
     commands_seam,
     downstreams_seam,
     elicitation_seam,
@@ -132,11 +132,24 @@ def choose_agent(project: Project, agent: AgentConfig, fast: FastAgent) -> Agent
     if not choice.name and choice.words:
         problem, *hints = choice.words
         key = f"agents.{agent.name}.{choice.key}"
-        mistake = Mistake(agent.where, key, problem, "; ".join(filter(None, hints)))
-        raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
+        raise _mistake_fault(Mistake(agent.where, key, problem, "; ".join(filter(None, hints))))
     if not choice.name:
         raise Fault(FaultType.CONFIG, f"{place}: defines no agent; {_where_agents_are(project.root)}")
     return choice
+
+
+def start_fault(project: Project, agent: AgentConfig, place: str, fault: Fault) -> Fault | None:
+    """Return what a failed start is due to: an include of the agent's instruction, or the project's code.
+
+    ``place`` is where the agent is defined. Blocks.
+    """
+    for mistake in missing_includes(project.root, agent, parsed):
+        name = mistake.problem.removeprefix("includes ").partition(", which ")[0]
+        if agent.card is not None or name in fault.message:
+            return _mistake_fault(mistake)
+    if fault.type is FaultType.INTERNAL and fault.__cause__ is not None:
+        return import_fault(project, place, fault.__cause__)
+    return None
 
 
 def _where_agents_are(root: Path) -> str:
@@ -169,8 +182,7 @@ def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None
     written = {each.problem: each for each in server_mistakes(project, agent)}
     problem, *hints = problems[0]
     where, key = Where(defined_at(project, agent, ("", 0))), f"agents.{agent.name}.servers"
-    mistake = written.get(problem) or Mistake(where, key, problem, "; ".join(filter(None, hints)))
-    raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
+    raise _mistake_fault(written.get(problem) or Mistake(where, key, problem, "; ".join(filter(None, hints))))
 
 
 def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:
@@ -224,21 +236,8 @@ def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
     return _card(project, agent) if agent.card else _module(project, agent, fresh=fresh)
 
 
-def _card_fault(project: Project, card: Path, error: Exception) -> Fault:
-    """Return the Fault (CONFIG) for a card that fast-agent refuses, at the line of an unknown key."""
-    place = shown(project.root, card)
-    _, _, named = str(getattr(error, "details", "")).partition("Unknown fields: ")
-    if not (unknown := named.partition(",")[0].strip()):
-        return import_fault(project, place, error)
-    lines = (read_text(card, place, Notes()) or "").splitlines()
-    line = next(
-        (at for at, text in enumerate(lines, 1) if text.startswith((f"{unknown}:", f'"{unknown}"'))), 0
-    )
-    kinds = (fields for kind, fields in ALLOWED_FIELDS_BY_TYPE.items() if f"'{kind}'" in str(error))
-    known = sorted(next(kinds, ()))
-    fault = import_fault(project, f"{place}:{line}" if line else place, error)
-    words = did_you_mean(unknown, known) or "remove it; a key of Pallas stands in agents.yaml"
-    return Fault(fault.type, f"{fault.message}; {words}", data=fault.data)
+def _mistake_fault(mistake: Mistake) -> Fault:
+    return Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
 
 
 def _card(project: Project, agent: AgentConfig) -> FastAgent:
@@ -247,17 +246,19 @@ def _card(project: Project, agent: AgentConfig) -> FastAgent:
     if cards.missing:
         missing = cards.missing[0]
         problem, *hints = missing.words
-        text = str(
-            Mistake(missing.where, f"agents.{agent.name}.card", problem, "; ".join(filter(None, hints)))
-        )
-        raise Fault(FaultType.CONFIG, text, data={"place": str(missing.where)})
+        key = f"agents.{agent.name}.card"
+        raise _mistake_fault(Mistake(missing.where, key, problem, "; ".join(filter(None, hints))))
     fast = FastAgent(agent.name, parse_cli_args=False, quiet=True)
     loaded = []
     for card in cards.cards:
+        found = card_seam.card_mistakes(project.root, card, f"agents.{agent.name}.card")
+        for mistake in found:
+            if mistake.level == "error":
+                raise _mistake_fault(mistake)
         try:
             loaded += fast.load_agents(card.path)
         except Exception as error:
-            raise _card_fault(project, card.path, error) from error
+            raise import_fault(project, shown(project.root, card.path), error) from error
     if not loaded:
         raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")
     return fast

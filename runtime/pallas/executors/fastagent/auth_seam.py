@@ -13,8 +13,9 @@ from fast_agent import FastAgent
 from fast_agent.config import MCPServerAuthSettings
 
 from pallas.access.bearer_lease import current_lease, current_slot
+from pallas.access.sent_credential import SentCredential, configured_credential
 from pallas.downstreams.http_requests import is_answer
-from pallas.model import CredentialSource, Fault
+from pallas.model import Fault
 from pallas.telemetry import wire_http
 
 from . import send_gate
@@ -48,31 +49,17 @@ def downstream_auth(name: str, entry: Any, headers: Mapping[str, str]) -> "Downs
         entry.name or name,
         entry.url,
         forward=extra.get(_KEY) is True,
-        configured=_authorization(headers),
+        configured=configured_credential(headers),
         variable=str(extra.get(_VARIABLE) or ""),
     )
 
 
-def _authorization(headers: Any) -> str:
-    """Return the credential that the project's files give this server, empty if none."""
-    for name, value in (headers or {}).items():
-        if name.strip().lower() in ("authorization", "x-hf-authorization"):
-            return str(value).partition(" ")[2].strip() or str(value)
-    return ""
-
-
 class DownstreamAuth(httpx2.Auth):
-    """Adds the run's bearer to a request if the server opted in, and reports the outcome.
-
-    An Authorization header from the project's files takes precedence. Adds nothing to a request that leaves
-    the origin of the configured URL.
-    """
+    """Adds the run's bearer to a request if the server opted in (``SentCredential``), and reports what came."""
 
     def __init__(self, name: str, url: str, *, forward: bool, configured: str, variable: str = "") -> None:
         self._name = name
-        self._origin = _origin(httpx2.URL(url))
-        self._forward = forward and not configured
-        self._configured = configured
+        self._rule = SentCredential(url, configured, forward=forward)
         self._variable = variable
 
     async def async_auth_flow(
@@ -88,12 +75,7 @@ class DownstreamAuth(httpx2.Auth):
             except Fault as fault:
                 raise httpx2.WriteError(fault.message, request=request) from fault
         lease = current_lease()
-        credential, source = self._credential(request, lease.bearer if lease is not None else None)
-        if not self._configured:
-            # A redirect repeats the headers of the previous request.
-            request.headers.pop("Authorization", None)
-        if source == "forwarded":
-            request.headers["Authorization"] = f"Bearer {credential}"
+        credential, source = self._rule.put(request, lease)
         status = None
         exchange = wire_http.sent(self._name, request)
         try:
@@ -110,15 +92,3 @@ class DownstreamAuth(httpx2.Auth):
             if lease is not None:
                 method, tool = wire_http.call_in(request)
                 lease.report(self._name, source, credential, status, method, tool, self._variable)
-
-    def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
-        if self._configured:
-            return self._configured, "configured"
-        if self._forward and bearer and _origin(request.url) == self._origin:
-            return bearer, "forwarded"
-        return "", "none"
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    default = {"http": 80, "https": 443}.get(url.scheme)
-    return url.scheme, url.host, url.port or default

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any, Final, Self
 
 from fast_agent.agents import mcp_agent
@@ -39,6 +40,7 @@ from mcp_types import (
 
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.offer import Offer, each_name_once, resources_of
+from pallas.downstreams.result_fit import LeftOut
 from pallas.safe_text import one_line
 from pallas.tools_lock.tool_gate import ToolGate
 
@@ -378,15 +380,19 @@ class Downstreams:
         """Return the addresses of resources by server."""
         found: dict[str, list[str]] = {}
         for name in self._asked(server):
+            notes: list[LeftOut] = []
             connection = self._servers.for_run(name)
             has_some = connection.client is not None and connection.client.server_capabilities.resources
             try:
-                resources = await connection.call(resources_of, can_repeat=True) if has_some else ()
+                listing = partial(resources_of, found=notes)
+                resources = await connection.call(listing, can_repeat=True) if has_some else ()
             except Exception:
                 log.warning(
                     "%s: the resources of %s could not be listed", self.agent_name, name, exc_info=True
                 )
                 resources = ()
+            for each in dict.fromkeys(map(str, notes)):
+                log.warning("%s: %s: %s", self.agent_name, name, each)
             kept = await self._screen.items(name, "resource", resources)
             found[self._servers.shown(name)] = [str(each.uri) for each in kept]
         return found

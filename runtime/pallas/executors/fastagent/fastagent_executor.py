@@ -30,7 +30,6 @@ from pallas.tools_lock.project_servers import gate_for
 from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
-from ..project_imports import import_fault
 from . import (
     auth_seam,
     downstreams_seam,
@@ -38,7 +37,7 @@ from . import (
     model_registry,
     seam,
 )
-from .agent_loader import check_servers, choose_agent, defined_at, load
+from .agent_loader import check_servers, choose_agent, defined_at, load, start_fault
 from .fastagent_faults import fault_of, refused_fault, starts_without_instance
 from .import_thread import run_in_import_thread
 from .instance_answers import InstanceAnswers
@@ -256,10 +255,10 @@ class FastAgentExecutor(Executor):
             try:
                 await self._pool.warm(ANONYMOUS.id if self._forwards else None)
             except Fault as fault:
-                if fault.type is FaultType.INTERNAL and fault.__cause__ is not None:
-                    raise import_fault(
-                        self._project, self._info.defined, fault.__cause__
-                    ) from fault.__cause__
+                place = self._info.defined
+                told = await asyncio.to_thread(start_fault, self._project, self._config, place, fault)
+                if told is not None:
+                    raise told from fault.__cause__
                 if not starts_without_instance(fault):
                     raise
                 log.warning("%s: started without an instance: %s", self._config.name, fault.message)

@@ -1,4 +1,7 @@
-"""Registers models that fast-agent does not know, with the project's declarations or defaults."""
+"""What fast-agent knows of models: whether it takes a name, and its limits.
+
+Models that it does not know are registered, with the project's declarations or defaults.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

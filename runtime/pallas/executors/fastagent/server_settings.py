@@ -10,6 +10,7 @@ from mcp_types import ListRootsResult, Root
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import FileUrl
 
+from pallas.access.sent_credential import configured_credential
 from pallas.child_environment import program_environment
 from pallas.downstreams.opening import Settings
 from pallas.downstreams.transports import Http, Sse, StdioProgram, Transport
@@ -21,7 +22,6 @@ from .auth_seam import downstream_auth
 from .forward_trace import current_hop
 
 _MODES: Final = {"modern": LATEST_MODERN_VERSION, "legacy": "legacy"}
-_AUTHORIZATION: Final = frozenset({"authorization", "x-hf-authorization"})
 
 
 def transport_of(name: str, entry: Any, registry: Any) -> Transport:
@@ -84,8 +84,8 @@ def roots_callback(entry: Any) -> Callable[[Any], Any] | None:
 
 def _headers(entry: Any) -> Mapping[str, str]:
     headers = dict(entry.headers or {})
-    own = any(name.strip().lower() in _AUTHORIZATION for name in headers)
-    if entry.auth is not None and entry.auth.forward == "huggingface" and not own:
+    forwards = entry.auth is not None and entry.auth.forward == "huggingface"
+    if forwards and not configured_credential(headers):
         headers = add_forwarded_hf_auth_header(entry.url, headers) or {}
     return headers
 

@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Container, Iterable
 from typing import Any, Final
 
-from mcp import Client
-
+from pallas.downstreams.offer import all_pages
 from pallas.model import ServerDetail, ToolDetail
 from pallas.model.redaction import redact_text
 from pallas.model.tool_rules import hints_of
@@ -24,8 +23,6 @@ MAX_TOOLS: Final = 500
 MAX_SCHEMA: Final = 64 * 1024
 MAX_DESCRIPTION: Final = 16 * 1024
 _MAX_ALL: Final = 8 * 1024 * 1024
-# The limit of pages, for a server whose list never ends.
-_MAX_PAGES: Final = 100
 
 
 async def list_tools(
@@ -34,20 +31,8 @@ async def list_tools(
     """Return the tools of a server and whether there are more than ``MAX_TOOLS``. Raises Fault; has no
     deadline."""
     async with connected(endpoint, bearer) as client:
-        tools, more = await _pages(client)
-    return await asyncio.to_thread(details_of, tools), more
-
-
-async def _pages(client: Client) -> tuple[list[Any], bool]:
-    tools: list[Any] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if len(tools) > MAX_TOOLS or not cursor:
-            return tools[:MAX_TOOLS], len(tools) > MAX_TOOLS
-    return tools, True
+        tools = await all_pages(client.list_tools, "tools", [])
+    return await asyncio.to_thread(details_of, tools[:MAX_TOOLS]), len(tools) > MAX_TOOLS
 
 
 def details_of(tools: list[Any]) -> tuple[ToolDetail, ...]:

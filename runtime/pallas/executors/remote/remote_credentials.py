@@ -1,7 +1,6 @@
 """The credential of each request to the other side, and the outcome.
 
-The same rules as for downstreams: the caller's own bearer is sent if the project opted in, only to the
-configured origin, and only during the caller's run. The SDK sends each message in the context of its
+The rule is that of downstreams (``SentCredential``). The SDK sends each message in the context of its
 caller, which holds the run's bearer lease.
 """
 
@@ -13,6 +12,7 @@ from typing import Final
 import httpx2
 
 from pallas.access.bearer_lease import current_lease
+from pallas.access.sent_credential import SentCredential, configured_credential
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
 
@@ -46,17 +46,13 @@ def noting() -> Iterator[Noted]:
 class RemoteAuth(httpx2.Auth):
     """The credentials of one connection to ``url`` of the agent ``name``. ``session`` is the MCP session
     that it opened.
-
-    An Authorization header in the configured ``headers`` takes precedence over the caller's bearer.
     """
 
     def __init__(
         self, name: str, url: str, headers: Mapping[str, str], *, forward: bool, variable: str = ""
     ) -> None:
         self.name = name
-        self._origin = _origin(httpx2.URL(url))
-        self._configured = configured_in(headers)
-        self._forward = forward and not self._configured
+        self._rule = SentCredential(url, configured_credential(headers), forward=forward)
         self._variable = variable
         self.session = ""
 
@@ -65,12 +61,7 @@ class RemoteAuth(httpx2.Auth):
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send one request and report its outcome."""
         lease, noted = current_lease(), _noted.get()
-        credential, source = self._credential(request, lease.bearer if lease is not None else None)
-        if not self._configured:
-            # A redirect repeats the headers of the previous request.
-            request.headers.pop("Authorization", None)
-        if source == "forwarded":
-            request.headers["Authorization"] = f"Bearer {credential}"
+        credential, source = self._rule.put(request, lease)
         if noted is not None and request.method == "POST":
             noted.status, noted.source, noted.retry_after = 0, source, None
         status = None
@@ -90,26 +81,6 @@ class RemoteAuth(httpx2.Auth):
             if lease is not None:
                 method, tool = wire_http.call_in(request)
                 lease.report(self.name, source, credential, status, method, tool, self._variable)
-
-    def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
-        if self._configured:
-            return self._configured, "configured"
-        if self._forward and bearer and _origin(request.url) == self._origin:
-            return bearer, "forwarded"
-        return "", "none"
-
-
-def configured_in(headers: Mapping[str, str]) -> str:
-    """Return the credential in the project's own headers, empty if they have none."""
-    for name, value in headers.items():
-        if name.strip().lower() == "authorization":
-            return value.partition(" ")[2].strip() or value
-    return ""
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    default = {"http": 80, "https": 443}.get(url.scheme)
-    return url.scheme, url.host, url.port or default
 
 
 def _seconds(text: str) -> float | None:

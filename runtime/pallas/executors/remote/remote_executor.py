@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from pallas.access.bearer_lease import BearerLease, lending
+from pallas.access.sent_credential import configured_credential
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import DownstreamConfig
@@ -31,7 +32,7 @@ from .call_method import CallMethod
 from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
 from .remote_answer import RemoteAnswer, answer_of, words_of
 from .remote_connection import ConnectionKey, RemoteConnection
-from .remote_credentials import Noted, configured_in, noting
+from .remote_credentials import Noted, noting
 from .remote_endpoint import OtherSide
 from .remote_faults import Forgotten, Whom, explain, goes_on, is_forgotten, reported
 from .remote_progress import Progress
@@ -119,7 +120,7 @@ class RemoteExecutor(Executor):
         self._whom = Whom(
             config.name, unprobed(self._downstream).target, remote.forward_inbound_auth, pace.connect
         )
-        self._forwards = remote.forward_inbound_auth and not configured_in(remote.headers)
+        self._forwards = remote.forward_inbound_auth and not configured_credential(remote.headers)
         self._info = ExecutorInfo(
             capabilities=config.capabilities, capacity=remote.capacity, providers=(), names_models=True
         )

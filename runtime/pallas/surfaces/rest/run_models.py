@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pallas.model.steps import StepKind, StepState
+
 from .response_models import CostModel, Out, Time
 
 
@@ -93,11 +95,11 @@ class StepModel(CostModel):
 
     number: int
     parent: int | None
-    kind: Literal["model", "tool", "agent", "question", "compaction"]
+    kind: StepKind
     name: str
     provider: str | None
     url: str | None
-    state: Literal["begun", "done", "failed", "cancelled", "unknown", "parked"]
+    state: StepState
     startedAt: Time
     seconds: float | None
     firstToken: float | None
