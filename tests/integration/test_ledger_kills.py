@@ -5,47 +5,86 @@ import random
 import signal
 import sys
 from asyncio import StreamReader, create_subprocess_exec, subprocess, timeout
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import mortal_writer
 from support.databases import fresh_database
-from support.mortal_writer import FOUND, LOOKING, go_on_with
+from support.deadly_writes import ANY, PHASES, Instant
+from support.mortal_writer import FOUND, LOOKING, begin_queued, go_on_with
 from support.turns import all_rows, turn
 from support.waiting import poll
 
 from pallas.ledger import Ledger, open_ledger
 from pallas.ledger.claims import MAX_DEATHS
 
-MOST_ATTEMPTS = 1 + 3 * (MAX_DEATHS - 1)
-"""Deaths are counted anew at each of the three messages that a run has before its answer."""
+KILLS = int(os.environ.get("PALLAS_KILLS", "150"))
+MESSAGES = int(os.environ.get("PALLAS_MESSAGES", "0"))
+"""How many are said to be stored, about; a turn has five."""
+MOST_ATTEMPTS = 2 + 3 * (MAX_DEATHS - 1)
+"""Deaths are counted anew at each of the three messages that a run has before its answer. One that was handed
+over has an attempt more.
+"""
+WRITES = 12
+"""Writes of a turn, about."""
 
 
-async def kill_again_and_again(url: str, times: int) -> int:
+def instants(times: int, turns: int, killed: Counter[tuple[str, str]]) -> Iterator[Instant | None]:
+    """When each child dies: before or after any of its writes, or the one at which the fewest died; None is
+    a moment that is chosen from outside.
+    """
+    chance = random.Random(times)
+    for number in range(times):
+        phase = PHASES[number // 3 % 2]
+        known = [write for write, of in killed if of in PHASES]
+        if number % 3 == 0:
+            yield None
+        elif number % 3 == 1 or not known:
+            yield Instant(ANY, phase, chance.randint(1, WRITES * (turns + 3)))
+        else:
+            rarest = min(sorted(set(known)), key=lambda write: killed[write, phase])
+            yield Instant(rarest, phase, chance.randint(1, turns + 1))
+
+
+async def kill_again_and_again(url: str, times: int, messages: int = 0) -> int:
     """Kill writers, each at another moment, and look at what is left.
 
     Returns how many runs were answered by another process than the one that began them.
     """
+    turns = messages // 5 // times
     chance = random.Random(times)
     ledger = await open_ledger(url)
-    threads = [(await ledger.threads.create("jarvis", "me")).id for _ in range(4)]
+    # Of many messages, so many are in one thread as people write.
+    count = max(4, min(64, messages // 5_000))
+    threads = [(await ledger.threads.create("jarvis", "me")).id for _ in range(count)]
     await ledger.close()
     writer = await create_subprocess_exec(
-        sys.executable, mortal_writer.__file__, *threads, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        *(sys.executable, "-m", "support.mortal_writer", *threads),
+        cwd=Path(__file__).parent.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert writer.stdin is not None
     assert writer.stdout is not None
     kept: dict[tuple[str, int], str] = {}
+    killed: Counter[tuple[str, str]] = Counter()
     try:
-        for _ in range(times):
-            writer.stdin.write(f"{url}\n".encode())
+        for at in instants(times, turns, killed):
             # From before it has opened the database to the middle of its work.
-            await one_life(writer.stdout, chance.choice((0, 0, 1, 2, 3)), kept)
+            enough = turns + (chance.choice((0, 0, 1, 2, 3)) if at is None else 25)
+            writer.stdin.write(f"{url} {at.to_text() if at is not None else ''}\n".encode())
+            await one_life(writer.stdout, enough, kept, killed)
     finally:
         writer.kill()
         await writer.wait()
 
     assert len(kept) > times / 3
+    told = [f"{number:6} {phase} {write}" for (write, phase), number in sorted(killed.items())]
+    print("\n".join((f"{times} kills, {5 * len(kept)} messages said to be stored", *told)))
+    assert all(killed["COMMIT", phase] for phase in PHASES)
+    if times >= 1_000:
+        assert all(killed[write, phase] for write, _ in set(killed) for phase in PHASES)
     ledger = await open_ledger(url)
     went_on = 0
     try:
@@ -82,8 +121,10 @@ async def kill_again_and_again(url: str, times: int) -> int:
     return went_on
 
 
-async def one_life(said: StreamReader, enough: int, kept: dict[tuple[str, int], str]) -> None:
-    """One child, killed when it has kept so many turns."""
+async def one_life(
+    said: StreamReader, enough: int, kept: dict[tuple[str, int], str], killed: Counter[tuple[str, str]]
+) -> None:
+    """One child, killed when it has kept so many turns if it has not killed itself before that."""
     pid, seen = 0, 0
     async with timeout(120):
         while True:
@@ -93,6 +134,9 @@ async def one_life(said: StreamReader, enough: int, kept: dict[tuple[str, int], 
             elif word == "kept":
                 kept[rest[0], int(rest[2])] = rest[1]
                 seen += 1
+            elif word == "killed":
+                killed[rest[0], rest[1]] += 1
+                pid = 0
             elif word == "gone":
                 assert int(rest[1]) == signal.SIGKILL, "it ended by itself: its stderr says why"
                 return
@@ -108,9 +152,12 @@ async def inherit_all(ledger: Ledger) -> None:
     """
 
     async def nothing_is_left() -> bool:
-        for claimed in (await ledger.inherit(lambda agent: True)).claimed:
+        estate = await ledger.inherit(lambda agent: True)
+        for claimed in estate.claimed:
             assert 1 < claimed.record.attempt <= MOST_ATTEMPTS
             await go_on_with(ledger, claimed)
+        for queued in sorted(estate.queued, key=lambda each: each.position):
+            await begin_queued(ledger, queued)
         return not (await ledger.runs.list(status="running")).items
 
     await poll(nothing_is_left, timeout=90)
@@ -121,15 +168,17 @@ def names_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_eighty_kills_on_sqlite(tmp_path: Path) -> None:
+@pytest.mark.timeout(7_200)
+async def test_kills_at_any_write_on_sqlite(tmp_path: Path) -> None:
     # AG-6
-    assert await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", 80) > 0
+    assert await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", KILLS, MESSAGES) > 0
     # Locks of the dead are not left lying about.
     assert names_in(tmp_path) == ["ledger.sqlite3"]
 
 
 @pytest.mark.slow
-async def test_kills_on_postgresql(request: pytest.FixtureRequest) -> None:
+@pytest.mark.timeout(7_200)
+async def test_kills_at_any_write_on_postgresql(request: pytest.FixtureRequest) -> None:
     # AG-6
     async with fresh_database(request.getfixturevalue("postgres")) as url:
-        await kill_again_and_again(url, 15)
+        await kill_again_and_again(url, KILLS // 5, MESSAGES // 5)

@@ -30,9 +30,9 @@ async def test_a_key_is_kept_before_its_run_begins(tmp_path: Path, monkeypatch: 
     async with api(tmp_path / "p") as served, served.client(**{"idempotency-key": "k"}) as client:
         real = served.ledger.runs.claim_key
 
-        async def claim(*given: Any) -> str:
+        async def claim(*given: Any, **more: Any) -> str:
             assert served.executor.turns == []
-            await real(*given)
+            await real(*given, **more)
             raise Fault(FaultType.TRANSPORT, "the connection broke")
 
         monkeypatch.setattr(served.ledger.runs, "claim_key", claim)

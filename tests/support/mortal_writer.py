@@ -2,7 +2,9 @@
 
 Started with the ids of threads as arguments. For each URL on stdin a child is forked that writes; ``pid N``
 comes before it and ``gone N STATUS`` after it, ``kept THREAD RUN INDEX`` when ``finish`` returned. About half
-of the runs have a request: the next child goes on with such a run, and puts the others into error.
+of the runs have a request: the next child goes on with such a run, and puts the others into error. Some are
+handed over in the middle, and some wait for their thread first. After a blank the line may have the
+``Instant`` at which the child kills itself; ``killed WRITE PHASE`` comes before that.
 """
 
 import asyncio
@@ -14,7 +16,9 @@ from uuid import uuid4
 
 from pallas.ledger import Ledger, advisory_locks, open_ledger
 from pallas.ledger.claims import ClaimedRun
+from pallas.ledger.thread_queue import FIRST, QueuedRun
 from pallas.model import Fault, Message, RunRecord, ToolAnswer, ToolCall
+from support.deadly_writes import Instant, arm
 
 ASKED = Message("user", "find it")
 LOOKING = Message("assistant", "let me look", calls=(ToolCall("c1", "s__find"), ToolCall("c2", "s__get")))
@@ -30,7 +34,9 @@ async def go_on(ledger: Ledger, run: RunRecord, said: int) -> int:
     """Write what comes after that many messages of a run; returns the place of its answer."""
     whole = [ASKED, LOOKING, FOUND, Message("assistant", f"answer of {run.id}")]
     for message in whole[said:-1]:
-        await ledger.threads.add_message(run.thread, run, message)
+        part = await ledger.threads.add_message(run.thread, run, message)
+        if message is LOOKING:
+            await ledger.threads.keep_result(run, part, "c1", "{}")
     over = replace(run, status="ok", finished_at=time.time())
     return await ledger.threads.finish(run.thread, over, whole)
 
@@ -43,6 +49,35 @@ async def go_on_with(ledger: Ledger, claimed: ClaimedRun) -> int:
     return await go_on(ledger, claimed.record, len(said.messages))
 
 
+async def begins(ledger: Ledger, begun: RunRecord, request: str | None, place: int = FIRST) -> bool:
+    """Begin a run; returns False if another one has its thread, or has waited for it longer."""
+    try:
+        await ledger.threads.begin(begun.thread, begun, ASKED, request=request, place=place)
+    except Fault as fault:
+        if fault.data.get("reason") != "busy":
+            raise
+        return False
+    return True
+
+
+async def inherit(ledger: Ledger) -> list[ClaimedRun]:
+    """Go on with what other children left; returns the runs that had begun there."""
+    estate = await ledger.inherit(lambda agent: True)
+    for claimed in estate.claimed:
+        say("kept", claimed.record.thread, claimed.record.id, await go_on_with(ledger, claimed))
+    for queued in sorted(estate.queued, key=lambda each: each.position):
+        await begin_queued(ledger, queued)
+    return list(estate.claimed)
+
+
+async def begin_queued(ledger: Ledger, queued: QueuedRun) -> None:
+    """Write a run that waited in another child, whose request is the id of its thread."""
+    begun = RunRecord(queued.run_id, "jarvis", "me", queued.request, started_at=time.time())
+    while not await begins(ledger, begun, "{}", queued.position):
+        await inherit(ledger)
+    say("kept", begun.thread, begun.id, await go_on(ledger, begun, 1))
+
+
 async def write(url: str, threads: list[str]) -> None:
     """Turns in every thread at a time, for ever."""
     ledger = await open_ledger(url)
@@ -50,22 +85,18 @@ async def write(url: str, threads: list[str]) -> None:
     async def talk(thread: str) -> None:
         while True:
             begun = RunRecord(uuid4().hex, "jarvis", "me", thread, started_at=time.time())
-            request = "{}" if int(begun.id, 16) % 2 else None
-            while not await begins(begun, request):
-                estate = await ledger.inherit(lambda agent: True)
-                for claimed in estate.claimed:
-                    place = await go_on_with(ledger, claimed)
-                    say("kept", claimed.record.thread, claimed.record.id, place)
+            chance = int(begun.id, 16)
+            request = "{}" if chance % 2 else None
+            place = FIRST
+            if chance % 16 == 0:
+                place = await ledger.threads.wait(thread, begun, thread)
+            while not await begins(ledger, begun, request, place):
+                await inherit(ledger)
+            if request is not None and chance % 5 == 0:
+                await ledger.threads.add_message(thread, begun, LOOKING)
+                await ledger.threads.hand_over(begun)
+                continue
             say("kept", thread, begun.id, await go_on(ledger, begun, 1))
-
-    async def begins(begun: RunRecord, request: str | None) -> bool:
-        try:
-            await ledger.threads.begin(begun.thread, begun, ASKED, request=request)
-        except Fault as fault:
-            if fault.data.get("reason") != "busy":
-                raise
-            return False
-        return True
 
     await asyncio.gather(*map(talk, threads))
 
@@ -87,9 +118,12 @@ def main() -> None:
     hurry()
     asyncio.run(warm())
     for line in sys.stdin:
+        url, *instant = line.split()
         child = os.fork()
         if child == 0:
-            asyncio.run(write(line.strip(), sys.argv[1:]))
+            if instant:
+                arm(Instant.read(instant[0]), say)
+            asyncio.run(write(url, sys.argv[1:]))
         say("pid", child)
         say("gone", *os.waitpid(child, 0))
 

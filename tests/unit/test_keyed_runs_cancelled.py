@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.executors import FakeExecutor
@@ -38,8 +39,8 @@ class SlowClaims:
         self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
         claim = ledger.runs.claim_key
 
-        async def slowly(owner: str, key: str, run_id: str, digest: str) -> str:
-            found = await claim(owner, key, run_id, digest)
+        async def slowly(*given: Any, **more: Any) -> str:
+            found = await claim(*given, **more)
             self.claimed.set()
             await self.go_on.wait()
             return found

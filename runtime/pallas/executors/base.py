@@ -39,6 +39,11 @@ class TurnJournal(Protocol):
         """The index of the last message that was reported, in the thread; in the fleet's own process only."""
         ...
 
+    @property
+    def is_left(self) -> bool:
+        """Whether another fleet goes on with the turn; in the fleet's own process only."""
+        ...
+
     async def committed(self) -> None:
         """Return once each message that was reported is stored: await it before calls are made."""
         ...
@@ -204,6 +209,8 @@ class ExecutorInfo:
     """Its own description of what it can do."""
     continues: bool = False
     """Goes on in the middle of a turn that another fleet began; others are asked again, or fail."""
+    joins: bool = False
+    """Asked again, it joins the run that an earlier attempt of the turn asked for."""
     capacity: int = 0
     """How many runs it takes at a time; 0 for any number."""
     dated: tuple[str, ...] = ()

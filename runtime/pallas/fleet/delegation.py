@@ -92,13 +92,14 @@ class Delegation:
         return await self._context.kernel.run(request, listener)
 
     def continues(self, agent: str) -> bool:
-        """Whether a run of an agent can go on in the middle."""
+        """Whether a run of an agent can go on in the middle, or is joined when it is asked again."""
         known = self._context.agents.get(agent)
         if known is None:
             return False
         if known.executor is None:  # it is about to start
             return known.config.kind in ("llm", "router") and known.config.instance_scope != "request"
-        return known.executor.info.continues and known.executor.info.keeps_history
+        info = known.executor.info
+        return (info.continues or info.joins) and info.keeps_history
 
     def repeats(self, agent: str) -> bool:
         """Whether an agent's own rules let it be asked again."""

@@ -344,10 +344,11 @@ class RunStore:
 
         return await self._database.read(work)
 
-    async def claim_key(self, owner: str, key: str, run_id: str, digest: str) -> str:
+    async def claim_key(self, owner: str, key: str, run_id: str, digest: str, *, joins: bool = False) -> str:
         """The run of this key: ``run_id`` from now on, or the run that claimed it before.
 
-        ``digest`` identifies the request. Raises Fault (conflict) if the key was used for another request.
+        ``digest`` identifies the request, and after a point its message: with ``joins`` that is enough.
+        Raises Fault (conflict) if the key was used for another request.
         """
         now = self._clock()
         place = (idempotency.c.owner == owner, idempotency.c.key == key)
@@ -359,7 +360,7 @@ class RunStore:
             )
             connection.execute(insert_new(connection, idempotency).values(values).on_conflict_do_nothing())
             found = connection.execute(select(idempotency).where(*place)).one()
-            if found.digest.removeprefix(_CANCELLED) != digest:
+            if not _is_same(found.digest.removeprefix(_CANCELLED), digest, joins=joins):
                 raise refusals.conflict(
                     "this Idempotency-Key was sent with another request before; send a new key with a new "
                     "request, and the old one only to repeat exactly what it was for",
@@ -368,6 +369,13 @@ class RunStore:
             return str(found.run_id)
 
         return await self._database.write(work)
+
+
+def _is_same(stored: str, digest: str, *, joins: bool) -> bool:
+    """Whether a request is the one that claimed the key; releases before this one stored no second part."""
+    whole, _, message = stored.partition(".")
+    my_whole, _, my_message = digest.partition(".")
+    return whole == my_whole or (joins and message != "" and message == my_message)
 
 
 def _has_begun(connection: Connection, run_id: str) -> bool:

@@ -40,13 +40,16 @@ class KeyedRuns:
         self._tasks: dict[str, asyncio.Task[RunResult]] = {}
         self._watches: set[asyncio.Task[None]] = set()
 
-    async def run(self, request: RunRequest, key: str, listener: Listener | None = None) -> RunResult:
+    async def run(
+        self, request: RunRequest, key: str, listener: Listener | None = None, *, joins: bool = False
+    ) -> RunResult:
         """Run a message, or join the run that the same caller began with that key; returns its result.
 
-        Cancelling this call does not cancel the run. Raises Fault: conflict for the key of another request.
+        With ``joins`` the first request may have had another conversation, history or limits. Cancelling
+        this call does not cancel the run. Raises Fault: conflict for the key of another request.
         """
         owner = request.principal.id
-        async with self._keys.asking(owner, key, _digest_of(request)) as (run_id, is_new):
+        async with self._keys.asking(owner, key, _digest_of(request), joins=joins) as (run_id, is_new):
             task = self._tasks.get(run_id)
             run = self._kernel.in_flight.get(run_id)
             if task is None and run is None and (is_new or await self._never_began(run_id)):
@@ -130,7 +133,11 @@ class KeyedRuns:
 
     async def _never_began(self, run_id: str) -> bool:
         """Whether no fleet has begun the run: the one that stored its key died before."""
-        return bool(run_id) and await self._ledger.runs.find(run_id) is None
+        if not run_id or await self._ledger.runs.find(run_id) is not None:
+            return False
+        if self._kernel.recorder is not None:  # one without a thread is written when it is over
+            await self._kernel.recorder.settle()
+        return await self._ledger.runs.find(run_id) is None
 
 
 def _cancelled() -> Fault:
@@ -138,8 +145,9 @@ def _cancelled() -> Fault:
 
 
 def _digest_of(request: RunRequest) -> str:
-    """The digest of what a caller asks, without what differs when it asks again."""
+    """The digests of what a caller asks, without what differs when it asks again, and of its message."""
     conversation = "new" if request.new_conversation else request.conversation
     asked = replace(request, conversation=conversation, session=None, trace=None, caller="", timeout=None)
-    document = encode_sparse(replace(stored_request(asked, whole=True), had_bearer=False))
-    return hashlib.sha256(document.encode()).hexdigest()
+    whole = encode_sparse(replace(stored_request(asked, whole=True), had_bearer=False))
+    question = encode_sparse(RunRequest(request.agent, request.text, request.images))
+    return ".".join(hashlib.sha256(each.encode()).hexdigest() for each in (whole, question))

@@ -44,16 +44,18 @@ class RunKeys:
             return run_id if run_id != minted else ""
 
     @asynccontextmanager
-    async def asking(self, owner: str, key: str, digest: str) -> AsyncIterator[tuple[str, bool]]:
+    async def asking(
+        self, owner: str, key: str, digest: str, *, joins: bool = False
+    ) -> AsyncIterator[tuple[str, bool]]:
         """Yield the run that belongs to the key from now on, and whether it is new.
 
         The key is stored before the run begins, so that a fleet that dies in between does not run it twice.
         Other requests with that key wait until the block ends. A Fault raised in the block releases a new
-        key. Raises Fault (conflict) for the key of another request.
+        key. Raises Fault (conflict) for the key of another request; ``joins`` as in ``claim_key``.
         """
         async with self._alone(owner, key):
             minted = mint_run()
-            run_id = await self._ledger.runs.claim_key(owner, key, minted, digest)
+            run_id = await self._ledger.runs.claim_key(owner, key, minted, digest, joins=joins)
             try:
                 yield run_id, run_id == minted
             except Fault:

@@ -97,6 +97,11 @@ class TurnWriter:
         """
         return self._is_ended or self._run.goes_on_elsewhere
 
+    @property
+    def is_left(self) -> bool:
+        """As ``TurnJournal``."""
+        return self._run.goes_on_elsewhere
+
     async def committed(self) -> None:
         """As ``TurnJournal``."""
         if self._writer is not None:

@@ -5,14 +5,24 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 from pallas.executors import Executor, ExecutorTurn, TurnResult
 from pallas.executors.call_gate import check_repeatable
 from pallas.executors.live_agent import LiveAgent
 from pallas.limits.limit_reached import MARK, STOP_REASON, LimitReached
-from pallas.model import Fault, FaultType, Message, Params, Principal, RunContinued, RunRequest, Usage
+from pallas.model import (
+    Fault,
+    FaultType,
+    Message,
+    Params,
+    Principal,
+    RunContinued,
+    RunRecord,
+    RunRequest,
+    Usage,
+)
 from pallas.model.refusals import OF_REQUEST, REASON
 from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 from pallas.questions.questions import Questions
@@ -31,6 +41,8 @@ log = logging.getLogger(__name__)
 _IN_KERNEL: Final = frozenset({"messages"})
 """Parameters that executors do not get."""
 _NOTHING: Final = Usage()
+_JOIN_SECONDS: Final = 23 * 3600.0
+"""Seconds in which a run elsewhere is joined by its key; keys are valid for a day."""
 
 
 _FIRST_PAUSE: Final = 0.02
@@ -215,7 +227,8 @@ class ConversationTurns:
                     used = await self._make_room(agent, executor, run, request, conversation, writer)
                     turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
                     if run.before is not None and not executor.info.continues:
-                        await check_repeatable(turn)
+                        if not executor.info.joins or _is_old(run.before):
+                            await check_repeatable(turn)
                         run.emit(RunContinued(run_id=run.id, agent=run.agent, attempt=run.attempt))
                     result = await _of_agent(executor.run(turn, run.emit), run)
                     return replace(result, usage=used + result.usage)
@@ -339,6 +352,11 @@ class ConversationTurns:
     def _forget(self, run: ActiveRun, conversation: Conversation) -> None:
         if (conversations := self._conversations.get(run.agent)) is not None:
             conversations.drop(conversation.thread)
+
+
+def _is_old(before: RunRecord) -> bool:
+    """Whether what a run asked for elsewhere may be forgotten there."""
+    return time() - before.started_at > _JOIN_SECONDS
 
 
 def _rules(agent: LiveAgent, run: ActiveRun) -> UnfinishedRules:

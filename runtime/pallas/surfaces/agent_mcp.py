@@ -40,6 +40,7 @@ from .send_message_call import (
     caller_of,
     fault_text,
     is_cancel,
+    is_join,
     key_of,
     request_of,
     session_of,
@@ -310,7 +311,7 @@ class _SendMessage(_OwnTool):
         if request.session is not None and request.conversation is None:
             session, principal = request.session, request.principal
             when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, principal))
-        return text_of(await run_for(self._kernel, request, context, key_of(context)))
+        return text_of(await run_for(self._kernel, request, context, key_of(context), joins=is_join(context)))
 
 
 class _GetHealth(_OwnTool):

@@ -24,17 +24,23 @@ if TYPE_CHECKING:
 
 
 async def run_for(
-    kernel: Kernel, request: RunRequest, context: FastMCPRequestContext | None, key: str = ""
+    kernel: Kernel,
+    request: RunRequest,
+    context: FastMCPRequestContext | None,
+    key: str = "",
+    *,
+    joins: bool = False,
 ) -> RunResult:
     """Run ``request`` for the caller of this context and cancel it if the caller disconnects.
 
-    With a ``key`` it goes on to its end, and the same request with that key joins it. Raises Fault.
+    With a ``key`` it goes on to its end, and the same request with that key joins it; with ``joins`` as in
+    ``KeyedRuns.run``. Raises Fault.
     """
     run: Callable[[Listener | None], Awaitable[RunResult]] = partial(kernel.run, request)
     if key:
         if kernel.keyed is None:
             raise Fault(FaultType.CONFIG, "an idempotency key needs a database; leave it out, or set one up")
-        run = partial(kernel.keyed.run, request, key)
+        run = partial(kernel.keyed.run, request, key, joins=joins)
     return await run_observed(context, run, kernel.questions, with_text=request.stream_text)
 
 

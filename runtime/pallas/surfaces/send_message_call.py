@@ -45,6 +45,8 @@ STREAM_META: Final = f"{META}/streamText"
 IDEMPOTENCY_META: Final = f"{META}/idempotency"
 """In a call the key of its run; in the list of tools ``true``, where keys outlive the fleet."""
 CANCEL_META: Final = f"{META}/cancel"
+JOIN_META: Final = f"{META}/join"
+"""The message is asked again: of the first request, all but the message may have been different."""
 PARAMS_META: Final = f"{META}/params"
 LIMITS_META: Final = f"{META}/limits"
 """What the caller lets the run spend: it can only lower the limits of the files."""
@@ -261,6 +263,11 @@ def key_of(context: FastMCPRequestContext | None) -> str:
 def is_cancel(context: FastMCPRequestContext | None) -> bool:
     """Return whether the call cancels the run of its key, in place of a message."""
     return context is not None and (context.meta or {}).get(CANCEL_META) is True
+
+
+def is_join(context: FastMCPRequestContext | None) -> bool:
+    """Return whether the call asks again for the run of its key."""
+    return context is not None and (context.meta or {}).get(JOIN_META) is True
 
 
 def params_of(context: FastMCPRequestContext | None) -> Params:

@@ -332,6 +332,7 @@ class _ParentJournal:
         self._call = call
         self._child = child
         self.part = 0
+        self.is_left = False
 
     async def committed(self) -> None:
         await self._child.questions.ask(lambda number: JournalQuestion(self._call, number, "committed"))

@@ -24,6 +24,9 @@ _FAST_AGENT: Final = re.compile(r"exposes a fast-agent app|Available agent tools
 # The limit of a server's tools and arguments that a Fault names.
 _NAMED: Final = 20
 
+KEY_META: Final = "local.pallas/idempotency"
+"""In a call the key of its run; in a tool of another Pallas ``true``: keys outlive its fleet."""
+
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
@@ -32,6 +35,8 @@ class OfferedTool:
     name: str
     properties: Mapping[str, Any]
     required: tuple[str, ...] = ()
+    keyed: bool = False
+    """A call with a key that is made again joins the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class CallMethod:
     history: str = ""
     stream: str = ""
     params: Literal["", "meta", "arguments"] = ""
+    keyed: bool = False
     speaker: str = ""
     field: str = ""
 
@@ -67,6 +73,7 @@ def offers_of(tools: Sequence[Any]) -> tuple[OfferedTool, ...]:
                 str(tool.name),
                 properties if isinstance(properties, dict) else {},
                 tuple(map(str, required)) if isinstance(required, list) else (),
+                keyed=(tool.meta or {}).get(KEY_META) is True,
             )
         )
     return tuple(offers)
@@ -104,6 +111,7 @@ def _as(offer: OfferedTool, argument: str, speaker: str, instructions: str) -> C
             history="history",
             stream="stream_text" if "stream_text" in there else "",
             params="meta",
+            keyed=offer.keyed,
         )
     if argument == "message" and {"threadId", "systemAppend"} <= there.keys():
         return replace(

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
@@ -29,11 +30,12 @@ from ..metered_work import limits_left, metered_work
 from .call_method import CallMethod
 from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
 from .remote_answer import RemoteAnswer, answer_of, words_of
-from .remote_connection import RemoteConnection
+from .remote_connection import ConnectionKey, RemoteConnection
 from .remote_credentials import Noted, noting
 from .remote_endpoint import OtherSide
-from .remote_faults import Forgotten, Whom, explain, is_forgotten, reported
+from .remote_faults import Forgotten, Whom, explain, goes_on, is_forgotten, reported
 from .remote_progress import Progress
+from .run_there import CancelsThere, RunThere
 from .turn_arguments import NEW, call_arguments
 
 KEEP: Final = 10_000
@@ -124,6 +126,7 @@ class RemoteExecutor(Executor):
         )
         self._there = OtherSide(config, remote, self._whom)
         self._handles = Handles()
+        self._cancels = CancelsThere(self._name)
         self._room = asyncio.Semaphore(max(1, remote.capacity))
         self._waiting = self._active = 0
         self._is_closed = False
@@ -189,13 +192,14 @@ class RemoteExecutor(Executor):
         self._watch.start(self._there.verify)
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
-        """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
+        """Answer one turn there; cancelling it cancels the run there. Raises Fault."""
+        there = RunThere.of(turn, forwards=self._forwards)
         async with self._place():
             self._check_open()
             try:
                 with call_step("agent", self._name, {"message": turn.text}) as step:
                     async with metered_work(turn) as work:
-                        answer = await self._answer(turn, emit)
+                        answer = await self._answer(turn, emit, there)
                         work.take(answer.usage, answer.texts)
                     if step is not None:
                         step.content([{"type": "text", "text": each} for each in answer.texts])
@@ -203,6 +207,8 @@ class RemoteExecutor(Executor):
                 if fault.type in (FaultType.TRANSPORT, FaultType.TIMEOUT):
                     self._watch.soon()
                 raise
+            finally:
+                self._cancels.begin(there, partial(self._tell, turn, emit))
         messages = Message("user", turn.text, turn.images), Message("assistant", "\n\n".join(answer.texts))
         return TurnResult(
             texts=answer.texts,
@@ -220,6 +226,7 @@ class RemoteExecutor(Executor):
     async def park(self, timeout_s: float) -> None:
         """Close all connections; ``start`` opens new ones."""
         await self._watch.stop()
+        await self._cancels.close(min(timeout_s, 3.0))
         await self._there.pool.close(timeout_s)
 
     async def close(self, timeout_s: float) -> None:
@@ -227,14 +234,26 @@ class RemoteExecutor(Executor):
         self._tell_failed, self._is_closed = None, True
         await self.park(timeout_s)
 
-    async def _answer(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
-        """Return the answer; the history is sent again if the other side lost it. Raises Fault."""
-        for _ in range(_ATTEMPTS):
+    async def _answer(self, turn: ExecutorTurn, emit: Emit, there: RunThere) -> RemoteAnswer:
+        """Return the answer; the history is sent again if the other side lost it, and the message if the
+        connection to its run broke off. Raises Fault.
+        """
+        forgotten, has_told = 0, False
+        while forgotten < _ATTEMPTS:
             try:
-                return await self._attempt(turn, emit)
+                return await self._attempt(turn, emit, there)
             except Forgotten:
+                forgotten += 1
                 self._there.gone()
                 log.info("%s: %s forgot a conversation; it is sent again", self._name, self._whom.url)
+            except Fault as fault:
+                if not await there.may_be_asked_again(fault):
+                    raise
+                if not has_told:
+                    text = f"the connection broke off, and {self._name} is asked again: its run goes on there"
+                    log.warning("%s: %s", self._name, text)
+                    emit(Notice(level="warning", text=text, agent=self._name))
+                has_told = True
         raise Fault(
             FaultType.UPSTREAM,
             f"{self._name}: {self._whom.url} forgets each conversation at once; is it one server, or several "
@@ -243,7 +262,19 @@ class RemoteExecutor(Executor):
             data=self._whom.data,
         )
 
-    async def _attempt(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
+    async def _tell(self, turn: ExecutorTurn, emit: Emit, meta: dict[str, Any]) -> None:
+        """Call the other side with that metadata, and no message. Raises what the connection raises."""
+        if (way := self._there.way) is None:
+            return
+        connection = self._there.pool.take(ConnectionKey(once=True))
+        try:
+            with lending(_lease_of(turn, emit), connection.slot):
+                await connection.open(self._pace.connect)
+                await connection.call(way.tool, {way.argument: ""}, meta, _unheard)
+        finally:
+            self._there.pool.give(connection, reusable=False)
+
+    async def _attempt(self, turn: ExecutorTurn, emit: Emit, there: RunThere) -> RemoteAnswer:
         credential = fingerprint(turn.bearer) if self._forwards and turn.bearer else ""
         with noting() as noted:
             way = self._there.way
@@ -254,7 +285,7 @@ class RemoteExecutor(Executor):
             try:
                 # The connection's own requests also belong to the run that holds it.
                 with lending(_lease_of(turn, emit), connection.slot):
-                    answer = await self._ask(connection, way, turn, emit, noted)
+                    answer = await self._ask(connection, way, turn, emit, noted, there)
                 is_reusable = True
                 return answer
             finally:
@@ -263,23 +294,32 @@ class RemoteExecutor(Executor):
                 self._there.pool.give(connection, reusable=is_reusable)
 
     async def _ask(
-        self, connection: RemoteConnection, way: CallMethod, turn: ExecutorTurn, emit: Emit, noted: Noted
+        self,
+        connection: RemoteConnection,
+        way: CallMethod,
+        turn: ExecutorTurn,
+        emit: Emit,
+        noted: Noted,
+        there: RunThere,
     ) -> RemoteAnswer:
         handle = self._handles.of(turn.lease, turn.history)
         reused = connection.was_opened
         knows = bool(handle) or (way.memory == "session" and connection.sent_messages > 0)
-        given = handle or self._new_handle(way, turn)
+        given = handle or self._new_handle(way, turn, is_kept=way.keyed and bool(there.key))
         call = call_arguments(way, turn, given, knows=knows, limits=await limits_left())
         self._tell_left_out(way, turn, emit)
         progress = Progress(turn, emit, way.speaker)
         try:
             await connection.open(self._pace.connect)
-            result = await connection.call(way.tool, call.arguments, call.meta, progress.hear)
+            meta = {**call.meta, **there.asked(way)}
+            result = await connection.call(way.tool, call.arguments, meta, progress.hear)
+            there.is_open = False
         except Exception as error:  # any error of the transport becomes one Fault
             try:
                 fault = explain(await connection.cause_of(error), noted, self._whom)
             except Forgotten:
                 if reused or handle:
+                    there.is_open = False
                     raise
                 fault = Fault(
                     FaultType.UPSTREAM,
@@ -298,6 +338,7 @@ class RemoteExecutor(Executor):
             words = words_of(result)
             if handle and is_forgotten(words):
                 raise Forgotten
+            there.is_open = there.joins and goes_on(words)
             raise reported(words, self._whom)
         answer = answer_of(result, way)
         known = len(turn.history) + 2
@@ -314,9 +355,12 @@ class RemoteExecutor(Executor):
             text = f"{self._name} is {way.what} and takes no parameters: left out {', '.join(left_out)}"
             emit(Notice(level="warning", text=text, agent=self._name))
 
-    def _new_handle(self, way: CallMethod, turn: ExecutorTurn) -> str:
-        """Return the value of the handle argument for a new conversation."""
-        if way.memory == "minted" and turn.lease is not None:
+    def _new_handle(self, way: CallMethod, turn: ExecutorTurn, *, is_kept: bool) -> str:
+        """Return the value of the handle argument for a new conversation.
+
+        One that ``is_kept`` has to be there after its answer.
+        """
+        if way.memory == "minted" and (turn.lease is not None or is_kept):
             return NEW
         if way.memory == "given" and (turn.lease is not None or way.needs_conversation):
             return secrets.token_urlsafe(24)
@@ -324,7 +368,7 @@ class RemoteExecutor(Executor):
 
     def _learned(self, way: CallMethod) -> CallMethod:
         about = sanitize(self._there.about, _MAX_INSTRUCTION)
-        self._info = replace(self._info, vision=bool(way.images), instruction=about)
+        self._info = replace(self._info, vision=bool(way.images), instruction=about, joins=way.keyed)
         return way
 
     @asynccontextmanager
@@ -352,6 +396,10 @@ class RemoteExecutor(Executor):
     def _gone(self, reason: str) -> None:
         if self._tell_failed is not None:
             self._tell_failed(reason)
+
+
+async def _unheard(progress: float, total: float | None, message: str | None) -> None:
+    """Take the progress of a call that has none to show."""
 
 
 def _lease_of(turn: ExecutorTurn, emit: Emit) -> BearerLease:

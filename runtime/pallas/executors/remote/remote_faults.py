@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from pallas.model import Fault, FaultType
 from pallas.model.fault import leaves_of
 from pallas.model.redaction import redact_head
-from pallas.model.refusals import REASON
+from pallas.model.refusals import OTHERS, REASON
 from pallas.safe_text import one_line, sanitize
 
 from .remote_credentials import Noted
@@ -134,6 +134,13 @@ def is_forgotten(text: str) -> bool:
         text = str(body.get("error", text))
     line = text[:_MAX_WORDS].lower()
     return any(word in line for word in _GONE) and any(word in line for word in _THINGS)
+
+
+def goes_on(text: str) -> bool:
+    """Return whether an error result says that another fleet of the other side goes on with the run."""
+    with suppress(ValueError, TypeError, AttributeError, RecursionError):
+        return json.loads(text)["data"].get(REASON) in OTHERS
+    return False
 
 
 def _of_mcp(error: Any, noted: Noted, whom: Whom) -> Fault:
