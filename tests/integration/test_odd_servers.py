@@ -53,7 +53,7 @@ def kind_blocks() -> list[list[str]]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def covered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Fleet, dict[str, str]]]:
     """A fleet with servers that have every fault, and what is wrong with each."""
-    async with odd_fleet(tmp_path_factory.mktemp("odd"), COVERING) as fleet:
+    async with odd_fleet(tmp_path_factory.mktemp("odd"), COVERING, together=True) as fleet:
         yield fleet, await reports(fleet, COVERING)
 
 

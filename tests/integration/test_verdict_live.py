@@ -215,6 +215,8 @@ async def test_other_words_are_judged_by_the_scorers_of_the_test(saves: GatedSav
     assert (fails.word, fails.passes, fails.where) == ("fails", False, "lead"), fails.line
     assert fails.what == "expected: checks:seen: it does not say that they were seen"
     expect(saves.root, wanted, scorers=["checks:endless"])
+    # Nothing waits for what the scorer does on.
+    saves.edit("agents.yaml", lambda content: content["verdict"].update(timeout=600))
     late = await word_of(saves, "clerk", "Be brief.")
     assert (late.word, late.what) == ("fails", "expected: checks:endless: it did not return within 10 s")
     (saves.root / "judges.py").write_text(JUDGE)

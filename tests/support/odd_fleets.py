@@ -1,7 +1,8 @@
 """Fleets whose agents have odd servers.
 
-Each server has an agent; the agent ``every`` has all of them, ``plain`` none. The model is in the test: it
-calls the tools that a message names by key, answers with what it read, and refuses what OpenAI refuses.
+Each server has an agent; ``plain`` has none, and ``every``, where it is wanted, has all of them. The model is
+in the test: it calls the tools that a message names by key, answers with what it read, and refuses what
+OpenAI refuses.
 """
 
 import asyncio
@@ -37,12 +38,19 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 @asynccontextmanager
-async def odd_fleet(root: Path, servers: Sequence[OddServer]) -> AsyncIterator[Fleet]:
-    """A fleet with these servers. Those that start slowly go on once an agent without them has answered."""
+async def odd_fleet(
+    root: Path, servers: Sequence[OddServer], *, together: bool = False
+) -> AsyncIterator[Fleet]:
+    """A fleet with these servers, with ``together`` also of one agent that has all of them.
+
+    Those that start slowly go on once an agent without them has answered.
+    """
     http = OddHttp()
     async with provider(strict_model) as behind, serving(http) as origin:
         entries = {server.name: _entry(root, server, http, origin) for server in servers}
-        used = {PLAIN: (), EVERY: tuple(entries), **{server.agent: (server.name,) for server in servers}}
+        used = {PLAIN: (), **{server.agent: (server.name,) for server in servers}}
+        if together:
+            used[EVERY] = tuple(entries)
         project = write_project(
             root,
             {name: agent_module(name, each, model=MODEL) for name, each in used.items()},

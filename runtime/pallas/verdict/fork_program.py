@@ -194,7 +194,7 @@ def _verdicts(asked: dict[str, Any], out: int) -> None:
     from pydantic import TypeAdapter
 
     from pallas.config import load_project
-    from pallas.event_loop import run
+    from pallas.event_loop import new_runner
     from pallas.fleet.reload.verdict_judge import JudgeRequest
     from pallas.telemetry.log import redact_project
     from pallas.verdict.judge import Judge
@@ -215,7 +215,8 @@ def _verdicts(asked: dict[str, Any], out: int) -> None:
         async for verdict in judge.verdicts():
             _write(out, {"number": asked["number"], "verdict": asdict(verdict)})
 
-    run(judge())
+    # It is not closed, which would wait for a scorer that does not return: the process ends.
+    new_runner().run(judge())
 
 
 def _write(out: int, line: dict[str, Any]) -> None:
