@@ -70,8 +70,10 @@ def _note_choice(project: Project, agent: AgentConfig, notes: Notes) -> None:
 def _note_fast(project: Project, agent: AgentConfig, notes: Notes, *, is_imported: bool) -> None:
     """Note what keeps a module from having a FastAgent, where its text is enough to be certain."""
     key = f"agents.{agent.name}.module"
-    for name, fix in (*old_imports(project.root, agent), *unknown_modules(project.root, agent)):
+    for name, fix in old_imports(project.root, agent):
         notes.error(name.where, key, f"imports {name.text}, which fast-agent does not have", fix)
+    for name, fix in unknown_modules(project.root, agent) if not is_imported else ():
+        notes.warn(name.where, key, f"imports {name.text}, which fast-agent does not have", fix)
     for name, fix in missing_modules(project.root, agent) if not is_imported else ():
         notes.warn(name.where, key, f"imports {name.text}, which is not installed", fix)
     path = module_file(project.root, agent.module) if agent.module else None

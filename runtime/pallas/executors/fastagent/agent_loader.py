@@ -181,7 +181,9 @@ def check_models(project: Project, agent: AgentConfig, fast: FastAgent, served: 
     for name in seam.without_model(fast):
         if name == served and agent.providers:
             continue
-        where = Where(defined_at(project, agent, seam.source_of(fast, name)))
+        where = Where(
+            defined_at(project, agent, seam.source_of(fast, name)), 1 if agent.card is not None else 0
+        )
         words = no_model(project, name, "model:" if agent.card is not None else 'model="..."')
         mistake = Mistake(where, f"agents.{agent.name}.model", *words)
         raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(where)})
