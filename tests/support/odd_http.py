@@ -147,9 +147,10 @@ async def _respond(server: _Server, request: Request) -> Response:
             await _gone(request)
         return Response(status_code=202)
     polled = server.spec.get("polled", {})
-    if message["method"] == "tools/call" and message["params"]["name"] == polled.get("tool"):
+    answers = [each for each in said if "method" not in each]
+    if answers and message["method"] == "tools/call" and message["params"]["name"] == polled.get("tool"):
         event = f"poll-{number}-1"
-        server.polled[event] = polled["empty"], session.engine.wire(said[-1])
+        server.polled[event] = polled["empty"], session.engine.wire(answers[0])
         return Response(f"id: {event}\nretry: 10\ndata:\n\n", headers={"content-type": EVENTS})
     if server.transport == "http-sse":
         return _typed(

@@ -249,5 +249,5 @@ def _answers_once(server: OddServer, rng: Random) -> str:
     """A program that ends once it has answered anything at all, or its lists."""
     method = rng.choice(["initialize", "tools/list"])
     server.wire["ends_after"] = {"method": method, "status": 0}
-    server.why = "status 0 right after it answered"
+    server.why = "status 0 right after it answered|Connection closed"  # if a probe finds it
     return method
