@@ -214,7 +214,7 @@ async def test_what_cannot_start_is_shown_without_an_import(
     problem = "imports fast_agent.no_such_part.inner, which fast-agent does not have; fast-agent "
     assert (status, len(lines)) == (2, 2), lines
     assert lines[0].startswith(f"gone.py:3: warning: agents.gone.module: {problem}"), lines
-    words = "has no keys of a card at its top; begin it with the lines `---`, `name: NAME` and `---`"
+    words = "has no front matter; begin it with a line ---, its keys and another line ---"
     assert lines[1] == f"tale.md:1: agents.tale.card: {words}"
     async with running(root) as fleet:
         assert {agent.state for agent in fleet.agents} == {AgentState.ERROR}

@@ -14,9 +14,9 @@ from pallas.config.agent_code import (
     server_mistakes,
     skill_warnings,
 )
-from pallas.config.cards import is_card, passed_over, read_cards
+from pallas.config.cards import passed_over, read_cards
 from pallas.config.code import module_of, payload_module
-from pallas.config.files import is_file, is_folder, module_file, shown
+from pallas.config.files import is_folder, module_file, shown
 from pallas.config.included_files import missing_includes
 from pallas.config.needed_modules import missing_modules, old_imports, unknown_modules
 from pallas.config.notes import Notes, did_you_mean
@@ -105,12 +105,6 @@ def _note_missing_cards(project: Project, notes: Notes) -> None:
     """Note each name that no card has once, however many agents come to it."""
     seen: set[Where] = set()
     for agent in project.agents.values():
-        if agent.card is not None and is_file(agent.card) and not is_card(agent.card):
-            fix = "begin it with the lines `---`, `name: NAME` and `---`"
-            key = f"agents.{agent.name}.card"
-            notes.error(
-                Where(shown(project.root, agent.card), 1), key, "has no keys of a card at its top", fix
-            )
         for missing in read_cards(project.root, agent.card).missing if agent.card is not None else ():
             if missing.where not in seen:
                 seen.add(missing.where)

@@ -195,11 +195,6 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
     return (folder, *(each / name for each in above for name in FOLDERS))
 
 
-def is_card(path: Path) -> bool:
-    """Whether a file that an entry names is a card, as far as its first line says: YAML may be any."""
-    return path.suffix.strip().casefold() not in _MARKDOWN or _begins_with_rule(_text(path))
-
-
 def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Literal["other"] | None:
     """Why a file is no card; None for a card, ``other`` where nobody expects one."""
     suffix = path.suffix.strip().casefold()
