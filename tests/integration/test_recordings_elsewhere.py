@@ -91,9 +91,9 @@ def test_a_test_may_expect_a_path_and_ask_for_one(elsewhere: Path) -> None:
 
 SERVER = """
 import os
-from mcp.server import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("docs", instructions=f"All is below {os.getcwd()}.")
+server = StdioServer("docs", instructions=f"All is below {os.getcwd()}.")
 
 
 @server.tool(description=f"Read a file below {os.getcwd()}.", structured_output=False)

@@ -8,9 +8,9 @@ from support.live import agent_module, client, running, write_project
 from support.providers import MODELS, Reply, in_turn, provider
 
 SERVER = '''
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("store")
+server = StdioServer("store")
 
 @server.tool(name="look.up", structured_output=False)
 def look_up(what: str) -> str:
@@ -32,7 +32,7 @@ def sell(what: str) -> str:
     """Sell it."""
     return "sold"
 
-server.run("stdio")
+server.run()
 '''
 STORE = {"mcp": {"servers": {"store": {"command": "python", "args": ["store.py"]}}}}
 

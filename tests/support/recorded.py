@@ -18,14 +18,15 @@ _NOISE.save(_BUFFER, "PNG")
 PICTURE = base64.b64encode(_BUFFER.getvalue()).decode()
 """A picture that the record of steps replaces by its digest."""
 SERVER = '''
+import base64
 import os
-from mcp.server import MCPServer
-from mcp.server.mcpserver.utilities.types import Image
 from pathlib import Path
+
+from stdio_server import StdioServer
 
 if Path(__file__).with_name("gone").exists():
     raise SystemExit("it is gone")
-server = MCPServer("shelf")
+server = StdioServer("shelf")
 
 
 @server.tool()
@@ -34,10 +35,11 @@ def find(what: str) -> str:
     return f"three {what} {os.environ.get('SHELF_PASSWORD', '')}".rstrip()
 
 
-@server.tool()
-def look(at: str) -> Image:
+@server.tool(structured_output=False)
+def look(at: str) -> dict[str, str]:
     """Make a picture of a thing."""
-    return Image(path=Path(__file__).with_name("picture.png"))
+    picture = Path(__file__).with_name("picture.png").read_bytes()
+    return {"type": "image", "data": base64.b64encode(picture).decode(), "mimeType": "image/png"}
 
 
 server.run()
