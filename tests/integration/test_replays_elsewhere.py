@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from support import replay_program
 from support.asked import accepting, asked_client, url_of
 from support.live import ERAS, all_ready, running
 from support.recorded import PICTURE, recorded_project
@@ -23,23 +22,48 @@ from pallas.runs.run_recording import portable_recording
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+PROGRAM = Path(__file__).parents[1] / "support" / "replay_program.py"
 REPLAYS = 100
 ZONES = ("Pacific/Kiritimati", "Etc/GMT+12")
 """The first and the last one in which a day begins."""
-ASKS = '''
-from pydantic import BaseModel
+SHELF = '''
+from pathlib import Path
+
+from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.utilities.types import Image
+from pydantic import BaseModel
+
+server = MCPServer("shelf")
 
 
 class Sure(BaseModel):
     sure: bool
 
 
+def note(call: str) -> None:
+    with open("executed", "a") as file:
+        file.write(call + "\\n")
+
+
+@server.tool()
+def find(what: str) -> str:
+    """Find a thing on the shelf."""
+    note("find")
+    return f"three {what}"
+
+
+@server.tool()
+def look(at: str) -> Image:
+    """Make a picture of a thing."""
+    note("look")
+    return Image(path=Path(__file__).with_name("picture.png"))
+
+
 @server.tool()
 async def confirm(context: Context) -> str:
     """Ask the person."""
-    with open("executed", "a") as file:
-        file.write("confirm\\n")
+    note("confirm")
     return (await context.elicit("Are you sure?", Sure)).action
 
 
@@ -69,8 +93,8 @@ def can_be_alone() -> bool:
 def project(root: Path) -> Path:
     """``recorded_project``, whose server asks the person too, with two calls at once and a date."""
     recorded_project(root)
-    shelf, script, lead = root / "shelf.py", root / "model.yaml", root / "agents" / "lead.py"
-    shelf.write_text(shelf.read_text().replace("\nserver.run()\n", ASKS))
+    script, lead = root / "model.yaml", root / "agents" / "lead.py"
+    (root / "shelf.py").write_text(SHELF)
     assert ONCE in script.read_text()
     script.write_text(script.read_text().replace(ONCE, TWICE))
     dated = "You are lead. Today is {{currentDate}}, {{env}}"
@@ -107,7 +131,7 @@ async def replays(root: Path, home: Path, zone: str, times: int) -> list[str]:
     env = {"TZ": zone, "HOME": str(home), "TMPDIR": str(home), "PYTHONHASHSEED": str(len(zone))}
     alone = ALONE if can_be_alone() else ()
     process = await asyncio.create_subprocess_exec(
-        *(*alone, sys.executable, replay_program.__file__, str(home / "q"), str(times)),
+        *(*alone, sys.executable, str(PROGRAM), str(home / "q"), str(times)),
         env={**os.environ, **env},
         cwd=home,
         stdout=subprocess.PIPE,

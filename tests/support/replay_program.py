@@ -1,12 +1,16 @@
 """Run as a program: replay the recording of a project so many times, more than a year later.
 
-Prints a line for each replay: ``same``, or what differs.
+Prints a line for each replay: ``same``, or what differs. It changes the clock of its process, so it is not
+imported.
 """
 
 import asyncio
 import os
 import sys
 import time
+
+if __name__ != "__main__":
+    raise ImportError("run it as a program: it changes the clock")
 
 _YEAR_LATER = 400 * 86_400.0
 _time = time.time
@@ -32,5 +36,4 @@ async def main(root: Path, times: int) -> None:
             print("same" if outcome.is_same else differs, flush=True)
 
 
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
