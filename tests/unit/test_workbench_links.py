@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mcp_types import Tool
 
 from pallas.model import FleetSnapshot, FleetState, RunElsewhere, RunFinished, RunRecord
 from pallas_tui.chat_client import KEY_META, TOOL
@@ -17,14 +18,12 @@ class Listing:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def list_tools(self) -> Any:
+    async def list_tools(self, *, cursor: str | None = None) -> Any:
         self.asked += 1
         if self.asked == 1:
             raise TimeoutError
-        tool = SimpleNamespace(
-            name=TOOL, title="", description="", input_schema={"type": "object"}, meta={KEY_META: True}
-        )
-        return SimpleNamespace(tools=[tool])
+        tool = Tool(name=TOOL, input_schema={"type": "object"}, _meta={KEY_META: True})
+        return SimpleNamespace(tools=[tool], next_cursor=None)
 
 
 async def test_a_list_of_tools_that_was_not_told_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

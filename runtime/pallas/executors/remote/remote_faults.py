@@ -1,6 +1,7 @@
 """Faults for failures on the way to the other side, or reported by it."""
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from math import isfinite
@@ -21,6 +22,7 @@ _KEPT: Final = ("providerId", "upstreamCode", "stage", "retry_after", "correlati
 # Larger numbers are not meaningful, and not every JSON parser accepts them.
 _MAX_CODE: Final = 2**31
 _MAX_NUMBER: Final = 2**53
+_REDIRECTED: Final = re.compile(r"(?:^Redirect| redirects) to (\S+?),? ")
 _GONE: Final = ("not found", "unknown", "expired", "does not exist", "no such")
 _THINGS: Final = ("conversation", "thread", "session", "context")
 
@@ -162,8 +164,8 @@ def _of_mcp(error: Any, noted: Noted, whom: Whom) -> Fault:
         )
     if error.code == REQUEST_TIMEOUT:
         return Fault(FaultType.TIMEOUT, f"{whom.name}: no answer from {whom.url} in time", data=whom.data)
-    if message.startswith("Redirect to "):
-        where = _words(message.split()[2])
+    if redirected := _REDIRECTED.search(message):
+        where = _words(redirected[1])
         return Fault(
             FaultType.CONFIG,
             f"{whom.name}: {whom.url} redirects to {where}, which is not followed; if that is the right "
