@@ -44,6 +44,7 @@ RESULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "failed_words": ({"content": [text("no such row")], "isError": True}, ("no such row",)),
     "csv": ({"content": [blob("text/csv; charset=utf-8", coded("a;1"))]}, ("mem://r/file", "a;1")),
     "json_file": ({"content": [blob("application/geo+json", coded('{"b": 2}'))]}, ('{"b": 2}',)),
+    "no_base64": ({"content": [blob("text/csv", "größe")]}, ("Left out", "text/csv")),
     "no_text": ({"content": [blob("text/plain", "/////w==")]}, ("Left out", "text/plain", "4 bytes")),
     "archive": (
         {"content": [text("see"), blob("application/zip", coded("x" * 30))]},

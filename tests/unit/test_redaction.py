@@ -88,6 +88,7 @@ def test_secrets_are_masked_by_their_shape(text: str) -> None:
         "Bearer token missing: set headers.Authorization",
         'WWW-Authenticate: Bearer realm="mcp", error="invalid_token"',
         "Basic authentication is not offered",
+        f"basic {chr(0x212A) * 8}",  # the Kelvin sign is a letter k of Unicode
         "max_tokens=1024, input_tokens: 50, tokens: 1,200",
         '{"max_output_tokens": 16384, "total_tokens": 9}',
         "OPENAI_API_KEY is not set",

@@ -5,7 +5,6 @@ take, links, files of other types, the text beside structured content. A failure
 success.
 """
 
-import binascii
 import json
 from base64 import b64decode
 from collections.abc import Callable, Sequence
@@ -81,7 +80,7 @@ def _readable_file(block: EmbeddedResource, found: BlobResourceContents, takes: 
     if is_text_type(media_type):
         try:
             return _text(f"{_address(found)}:\n{b64decode(found.blob, validate=True).decode()}")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # no base64, or no text in UTF-8
             return _left_out(one_line(str(found.uri), 500), media_type, found.blob)
     return (
         block
