@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.live import ERAS, agent_module, client, run_agent, running
 from support.offline import model_record, offline_project
+from support.scripted import model
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
@@ -132,14 +133,16 @@ async def test_money_is_counted_by_the_prices_of_the_project(tmp_path: Path) -> 
 
 
 async def test_models_without_a_price_are_refused_only_where_the_project_says_so(tmp_path: Path) -> None:
-    async with running(project(tmp_path / "allow", {"per_run": {"usd": 0.07}})) as fleet:
-        assert (await run_agent(fleet, "desk", "hello")).text == "just hello"
-    async with running(
-        project(tmp_path / "refuse", {"per_run": {"usd": 0.07}, "unpriced": "refuse"})
-    ) as fleet:
-        with pytest.raises(Fault, match="the price of the model scripted is not known") as refused:
-            await run_agent(fleet, "desk", "hello")
-        assert isinstance(refused.value, LimitReached)
+    limits: dict[str, Any] = {"per_run": {"usd": 0.07}}
+    async with model(tmp_path, SCRIPT) as other:
+        config = {"generic": {"base_url": other.url, "api_key": "none"}}
+        async with running(project(tmp_path / "allow", limits, config=config)) as fleet:
+            assert (await run_agent(fleet, "desk", "hello")).text == "just hello"
+        limits["unpriced"] = "refuse"
+        async with running(project(tmp_path / "refuse", limits, config=config)) as fleet:
+            with pytest.raises(Fault, match="the price of the model scripted is not known") as refused:
+                await run_agent(fleet, "desk", "hello")
+            assert isinstance(refused.value, LimitReached)
 
 
 async def test_limits_of_a_day_count_for_each_caller_and_each_agent(tmp_path: Path) -> None:

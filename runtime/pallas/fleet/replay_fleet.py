@@ -157,6 +157,8 @@ class ReplayFleet:
         replay.install()
         try:
             await fleet.start()
+            # Where the offline model of a running fleet answers, this one has none of its own.
+            fleet.context.current.prices.adopt(project.prices, project.offline_port)
             yield cls(fleet, replay, recorded, asked)
         finally:
             await fleet.stop()
