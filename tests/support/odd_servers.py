@@ -111,10 +111,12 @@ class OddServer:
         self.tools.insert(rng.randint(0, len(self.tools)) if at is None else at, tool)
         return tool
 
-    def announce(self, **capabilities: Any) -> None:
-        """Add capabilities, unless a fault took all of them."""
-        if isinstance(announced := self.hello.get("capabilities"), dict):
-            announced |= capabilities
+    def announce(self, **capabilities: Any) -> bool:
+        """Add capabilities, unless a fault took all of them; returns whether they are added."""
+        if not isinstance(announced := self.hello.get("capabilities"), dict):
+            return False
+        announced |= capabilities
+        return True
 
     def add_unfit(self, rng: Random, **changes: Any) -> OddTool:
         """Add a tool that may be left out by name."""

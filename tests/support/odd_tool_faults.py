@@ -241,8 +241,9 @@ def _other_lists(server: OddServer, rng: Random) -> str:
         "dies": "breaks",
     }[how]
     if how != "dies":  # else it does not announce what it dies of
-        server.remark = "prompt" if "prompts" in names else ""  # an agent lists resources when it needs one
-        server.announce(**{name: {} for name in names})
+        is_announced = server.announce(**{name: {} for name in names})
+        # An agent lists resources when it needs one.
+        server.remark = "prompt" if is_announced and "prompts" in names else ""
     methods = [f"{name}/list" for name in names]
     if "resources" in names:
         methods.append("resources/templates/list")
@@ -253,8 +254,8 @@ def _other_lists(server: OddServer, rng: Random) -> str:
 @TOOL_FAULTS.kind("too-much", excludes="side")
 def _too_much(server: OddServer, rng: Random) -> str:
     count = rng.choice([10_001, 10_050])
-    server.remark = "first 10,000"
-    server.announce(prompts={})
+    if server.announce(prompts={}):
+        server.remark = "first 10,000"
     server.wire["side"] = {"prompts/list": {"prompts": [{"name": f"p{number}"} for number in range(count)]}}
     return f"{count:,} prompts"
 

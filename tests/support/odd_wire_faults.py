@@ -75,7 +75,7 @@ def _tools_not_announced(server: OddServer, rng: Random) -> str:
     server.hello["capabilities"] = value
     if value is ...:
         del server.hello["capabilities"]
-    server.why = "tool|capabilit"
+    server.why, server.remark = "tool|capabilit", ""
     return short(value)
 
 
