@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 from support.databases import fresh_database
 from support.deadly_writes import ANY, PHASES, Instant
 from support.mortal_writer import FOUND, LOOKING, begin_queued, go_on_with
@@ -18,6 +19,7 @@ from support.waiting import poll
 
 from pallas.ledger import Ledger, open_ledger
 from pallas.ledger.claims import MAX_DEATHS
+from pallas.ledger.tables import waiting
 
 KILLS = int(os.environ.get("PALLAS_KILLS", "150"))
 MESSAGES = int(os.environ.get("PALLAS_MESSAGES", "0"))
@@ -26,6 +28,7 @@ MOST_ATTEMPTS = 2 + 3 * (MAX_DEATHS - 1)
 """Deaths are counted anew at each of the three messages that a run has before its answer. One that was handed
 over has an attempt more.
 """
+_WAITING = select(func.count()).select_from(waiting)
 WRITES = 12
 """Writes of a turn, about."""
 
@@ -158,7 +161,8 @@ async def inherit_all(ledger: Ledger) -> None:
             await go_on_with(ledger, claimed)
         for queued in sorted(estate.queued, key=lambda each: each.position):
             await begin_queued(ledger, queued)
-        return not (await ledger.runs.list(status="running")).items
+        is_any_waiting = await ledger.database.read(lambda connection: connection.scalar(_WAITING))
+        return not is_any_waiting and not (await ledger.runs.list(status="running")).items
 
     await poll(nothing_is_left, timeout=90)
 
