@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, event
-from support import mortal_writer
 from support.executors import FakeAgent, FakeExecutor, echo
 from support.turns import FOUND, LOOKING, all_rows, asked, ok, refused, run, said, turn
 
@@ -66,9 +65,8 @@ async def test_two_processes_write_to_one_database_at_a_time(database_url: str) 
     here = await open_ledger(database_url)
     thread = (await here.threads.create("jarvis", "me")).id
     writer = await asyncio.create_subprocess_exec(
-        sys.executable,
-        mortal_writer.__file__,
-        thread,
+        *(sys.executable, "-m", "support.mortal_writer", thread),
+        cwd=Path(__file__).parent.parent,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -78,6 +78,7 @@ def project(tmp_path: Path) -> Path:
     support.mkdir()
     leftovers = (TESTS / "support" / "leftovers.py").read_text()
     (support / "leftovers.py").write_text(leftovers.replace("GRACE_S: Final = 30", "GRACE_S: Final = 0"))
+    shutil.copy(TESTS / "support" / "own_folders.py", support)
     shutil.copy(TESTS / "conftest.py", root / "tests")
     (root / "pytest.ini").write_text(SETTINGS)
     (root / "tests" / "test_them.py").write_text(SUITE)

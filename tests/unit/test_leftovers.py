@@ -139,6 +139,7 @@ def test_what_a_test_leaves_fails_it_and_not_the_next(tmp_path: Path, workers: t
         (TESTS / "support" / "leftovers.py").read_text().replace("GRACE_S: Final = 30", "GRACE_S: Final = 0")
     )
     (support / "leftovers.py").write_text(code)
+    shutil.copy(TESTS / "support" / "own_folders.py", support)
     shutil.copy(TESTS / "conftest.py", tmp_path)
     (tmp_path / "test_leaving.py").write_text(LEAVING)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p xdist.plugin -p pytest_timeout\n")
