@@ -234,7 +234,7 @@ async def test_a_server_that_does_not_answer_holds_up_the_start_once_and_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # PI-12
-    monkeypatch.setattr("pallas.executors.fastagent.downstreams_seam.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("pallas.executors.fastagent.connect_plan.CONNECT_SECONDS", 1.0)
     async with outages("left", "right") as (left, right):
         right.gate = asyncio.Event()
         root = project(tmp_path, (left, right), keys={"max_instances": 2})

@@ -94,7 +94,7 @@ async def test_what_a_stdio_server_says_while_it_starts_is_seen_before_it_has_st
 async def test_a_stdio_server_that_is_not_ready_yet_is_still_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pallas.executors.fastagent.downstreams_seam.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("pallas.executors.fastagent.connect_plan.CONNECT_SECONDS", 1)
     with counted(tmp_path, "loading", "stdio-handshake", loads=1) as server:
         root = counted_project(tmp_path / "p", [server])
         async with running(root, pace=QUICK) as fleet, callers(fleet, server, 1) as one:

@@ -38,7 +38,7 @@ async def test_a_stdio_server_that_hangs_fails_no_start_and_its_next_process_is_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # PI-12
-    monkeypatch.setattr("pallas.executors.fastagent.downstreams_seam.CONNECT_SECONDS", 6)
+    monkeypatch.setattr("pallas.executors.fastagent.connect_plan.CONNECT_SECONDS", 6)
     monkeypatch.setattr("pallas.downstreams.connection.START_SECONDS", 8)
     root = write_project(
         tmp_path,

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any, Final, Self
@@ -42,8 +41,8 @@ from pallas.downstreams.connection import Connection
 from pallas.downstreams.offer import Offer, each_name_once, resources_of
 from pallas.downstreams.result_fit import LeftOut
 from pallas.safe_text import one_line
-from pallas.tools_lock.tool_gate import ToolGate
 
+from . import connect_plan
 from .forward_trace import short
 from .listed_servers import ListedServers
 from .lock_screen import LockScreen
@@ -53,27 +52,10 @@ from .tool_catalog import ToolCatalog
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 20.0
-"""How long a new instance waits for its servers."""
 _SEPARATOR: Final = "__"
 _PLACE: Final = "{{serverInstructions}}"
 
 
-@dataclass(slots=True)
-class ConnectPlan:
-    """How to connect the servers of one instance.
-
-    ``until`` is when to stop waiting, in the loop's time; ``skip`` are servers that are not connected now.
-    ``gate`` compares what they list with the lock, ``listed`` notes it.
-    """
-
-    until: float
-    skip: frozenset[str] = field(default_factory=frozenset)
-    gate: ToolGate | None = None
-    listed: ListedServers | None = None
-
-
-_plan: ContextVar[ConnectPlan | None] = ContextVar("pallas_connect_plan", default=None)
 _origin: ContextVar["Downstreams | None"] = ContextVar("pallas_downstreams_origin", default=None)
 
 
@@ -81,16 +63,6 @@ def install() -> None:
     """Put ``Downstreams`` in the place of fast-agent's aggregator."""
     place: Any = mcp_agent
     place.MCPAggregator = Downstreams
-
-
-@contextmanager
-def planned(plan: ConnectPlan) -> Iterator[None]:
-    """Make agents that are created in this block connect their servers by ``plan``."""
-    token = _plan.set(plan)
-    try:
-        yield
-    finally:
-        _plan.reset(token)
 
 
 @contextmanager
@@ -143,7 +115,7 @@ class Downstreams:
         self.changed: Callable[[], None] = lambda: None
         """Called when a server was connected or lists other things."""
         self.agent_name = one_line(name or "", 80)
-        self._plan, self._origin = _plan.get(), _origin.get()
+        self._plan, self._origin = connect_plan.current_plan(), _origin.get()
         gate = self._plan.gate if self._plan is not None else None
         self._screen: LockScreen = self._origin._screen if self._origin is not None else LockScreen(gate)
         self._listed: ListedServers | None = (
@@ -223,7 +195,7 @@ class Downstreams:
         if self.initialized:
             return self
         now = asyncio.get_running_loop().time()
-        plan = self._plan or ConnectPlan(now + CONNECT_SECONDS)
+        plan = self._plan or connect_plan.ConnectPlan(now + connect_plan.CONNECT_SECONDS)
         names = [name for name in self.at_start if name not in plan.skip and not self.is_connected(name)]
         found = await asyncio.gather(*(self.connect(name, max(1.0, plan.until - now)) for name in names))
         self.errors = {name: error for name, error in zip(names, found, strict=True) if error is not None}
@@ -315,7 +287,7 @@ class Downstreams:
         key = self._servers.key(server_name)
         was, before = self.is_connected(key), set(self.tools)
         wanted = options.startup_timeout_seconds if options is not None else 0.0
-        await self._servers.attach(key, server_config, max(wanted, CONNECT_SECONDS))
+        await self._servers.attach(key, server_config, max(wanted, connect_plan.CONNECT_SECONDS))
         offer = self._servers.offer(key)
         return MCPAttachResult(
             server_name=key,

@@ -32,7 +32,7 @@ from pallas.tools_lock.tool_gate import ToolGate
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from . import (
     auth_seam,
-    downstreams_seam,
+    connect_plan,
     forward_trace,
     model_registry,
     seam,
@@ -430,13 +430,13 @@ class FastAgentExecutor(Executor):
         slot = LeaseSlot(lease)
         hanging = hanging_of(each.servers for each in self._instances.values())
         until = asyncio.get_running_loop().time()
-        until += min(downstreams_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
+        until += min(connect_plan.CONNECT_SECONDS, self._config.start_timeout / 2)
         try:
             with (
                 connecting(slot),
                 noting(self._reads),
-                downstreams_seam.planned(
-                    downstreams_seam.ConnectPlan(
+                connect_plan.planned(
+                    connect_plan.ConnectPlan(
                         until, hanging | self._unconfigured.keys(), self._gate, self._listed
                     )
                 ),
