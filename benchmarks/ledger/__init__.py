@@ -1,6 +1,6 @@
 """What keeping conversations costs: turns of an agent that answers at once, through the kernel with a ledger
 and without one side by side, on SQLite and on PostgreSQL where that is installed; many threads at once; and
-a thread of 10,000 messages opened beside one of 10."""
+a thread of 10,000 messages opened beside one of 10; and what it costs that replicas can take over."""
 
 import asyncio
 import tempfile
@@ -9,7 +9,7 @@ from pathlib import Path
 from pallas.ledger import open_ledger
 
 from ..report import Figure
-from . import postgres, storage, turns
+from . import claims, postgres, storage, turns
 
 THREADS = (1, 16, 64)
 
@@ -35,6 +35,7 @@ async def _database(name: str, url: str, aim: float | None) -> list[Figure]:
         more = (with_it - without) * 1e3
         detail = f"p50 {with_it * 1e3:.2f} ms against {without * 1e3:.2f} ms without a ledger"
         figures = [Figure(f"{name}: what a turn costs more", more, aim, "ms", detail)]
+        figures.append(await claims.fence(name, ledger))
         for threads in THREADS:
             seconds, times = await turns.at_once(ledger, threads)
             p50, p99 = turns.quantile(times, 50), turns.quantile(times, 99)
@@ -47,6 +48,7 @@ async def _database(name: str, url: str, aim: float | None) -> list[Figure]:
                     f"p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms",
                 )
             )
-        return figures
     finally:
         await ledger.close()
+    figures.append(await claims.beats(name, url))
+    return figures

@@ -99,7 +99,8 @@ class _Agent:
         return Health(HealthStatus.OK)
 
 
-def _kernel(ledger: Ledger | None) -> Kernel:
+def kernel_with(ledger: Ledger | None) -> Kernel:
+    """A kernel with an agent that answers at once."""
     kernel = Kernel(EventHub())
     if ledger is not None:
         kernel.use_ledger(ledger)
@@ -107,8 +108,8 @@ def _kernel(ledger: Ledger | None) -> Kernel:
     return kernel
 
 
-async def _conversation(kernel: Kernel, turns: int) -> list[float]:
-    """Seconds of each turn."""
+async def conversation(kernel: Kernel, turns: int) -> list[float]:
+    """Talk so many turns; returns the seconds of each."""
     handle, times = mint(), []
     for number in range(turns):
         request = RunRequest("instant", QUESTION, conversation=handle, new_conversation=number == 0)
@@ -120,14 +121,14 @@ async def _conversation(kernel: Kernel, turns: int) -> list[float]:
 
 async def side_by_side(ledger: Ledger) -> tuple[float, float]:
     """Median seconds of a turn without and with the ledger, conversations of both in turns."""
-    bare, kept = _kernel(None), _kernel(ledger)
+    bare, kept = kernel_with(None), kernel_with(ledger)
     without: list[float] = []
     with_it: list[float] = []
     for kernel in (bare, kept):
-        await _conversation(kernel, LENGTH)
+        await conversation(kernel, LENGTH)
     for _ in range(TURNS // LENGTH):
-        without += await _conversation(bare, LENGTH)
-        with_it += await _conversation(kept, LENGTH)
+        without += await conversation(bare, LENGTH)
+        with_it += await conversation(kept, LENGTH)
     await kept.close()
     await kept.close_records()
     return statistics.median(without), statistics.median(with_it)
@@ -135,12 +136,12 @@ async def side_by_side(ledger: Ledger) -> tuple[float, float]:
 
 async def at_once(ledger: Ledger, threads: int) -> tuple[float, list[float]]:
     """Seconds for all turns of that many conversations at once, and those of each turn."""
-    kernel = _kernel(ledger)
+    kernel = kernel_with(ledger)
     began = perf_counter()
 
     async def one() -> list[float]:
         rounds = EACH // threads // LENGTH
-        return [each for _ in range(rounds or 1) for each in await _conversation(kernel, LENGTH)]
+        return [each for _ in range(rounds or 1) for each in await conversation(kernel, LENGTH)]
 
     found = await asyncio.gather(*(one() for _ in range(threads)))
     seconds = perf_counter() - began
