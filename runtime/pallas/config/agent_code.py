@@ -73,7 +73,7 @@ def hidden_fast(root: Path, path: Path) -> Name | None:
             inner.update((id(each), f"in the function {node.name}") for each in ast.walk(node))
         elif isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
             inner.update((id(each), "under `if __name__`") for each in ast.walk(node))
-    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_fast_agent(node.func)]
+    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_fast_agent(node.func)]
     if not makes or any(id(each) not in inner for each in makes) or _calls_own_function(tree):
         return None
     where = Where(shown(root, path), makes[0].lineno, makes[0].col_offset + 1)
@@ -93,7 +93,8 @@ def _calls_own_function(tree: ast.Module) -> bool:
     return False
 
 
-def _is_fast_agent(called: ast.expr) -> bool:
+def is_fast_agent(called: ast.expr) -> bool:
+    """Whether this is what makes a FastAgent."""
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return name == "FastAgent"
 

@@ -96,8 +96,9 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         except Fault:
             raise
         except BaseException as error:  # a user's module may raise anything
-            if isinstance(error, ValidationError) and (refused := settings_mistakes(project.root)):
-                raise _settings_fault(refused[0]) from None  # its own words repeat the value
+            if isinstance(error, ValidationError):
+                for refused in settings_mistakes(project.root, project.config_file)[:1]:
+                    raise _settings_fault(refused) from None  # its own words repeat the value
             place = str(agent.card.name if agent.card else agent.module or agent.where)
             fault = import_fault(project, place, error)
             raise fault from error
