@@ -70,8 +70,9 @@ def _found_mistakes(
     )
     if ask:
         from .provider_check import provider_warnings
+        from .url_check import url_warnings
 
-        mistakes += provider_warnings(project, mistakes)
+        mistakes += (*provider_warnings(project, mistakes), *url_warnings(project))
     return (*mistakes, *plugin_mistakes(project, do_import))
 
 
