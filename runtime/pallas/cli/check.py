@@ -10,6 +10,8 @@ from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
 from pallas.config.agent_code import agents_without_model, choice_of, read_agents
+from pallas.config.envfile import environ_of
+from pallas.config.environment_settings import environment_settings
 from pallas.config.files import is_file, shown
 from pallas.config.notes import Notes
 from pallas.config.textfile import read_text
@@ -68,8 +70,9 @@ def _found_mistakes(
     )
     if ask:
         from .provider_check import provider_warnings
+        from .url_check import url_warnings
 
-        mistakes += provider_warnings(project, mistakes)
+        mistakes += (*provider_warnings(project, mistakes), *url_warnings(project))
     return (*mistakes, *plugin_mistakes(project, do_import))
 
 
@@ -85,11 +88,13 @@ def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
 
 def _settings_mistakes(project: Project) -> tuple[Mistake, ...]:
     """Return what fast-agent refuses of its configuration. Imports it if an agent is one of its agents."""
-    if project.config_file is None or all(agent.kind != "llm" for agent in project.agents.values()):
+    if all(agent.kind != "llm" for agent in project.agents.values()):
+        return ()
+    if project.config_file is None and not environment_settings(environ_of(project.root)).entries:
         return ()
     from pallas.executors.fastagent.settings_refusals import settings_mistakes
 
-    return settings_mistakes(project.root)
+    return settings_mistakes(project.root, project.config_file)
 
 
 def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:

@@ -17,7 +17,7 @@ from pallas.config.agent_code import (
 from pallas.config.cards import passed_over, read_cards
 from pallas.config.code import module_of, payload_module
 from pallas.config.files import is_folder, module_file, shown
-from pallas.config.included_files import missing_includes
+from pallas.config.included_files import missing_includes, misspelt_placeholders
 from pallas.config.needed_modules import missing_modules, old_imports, unknown_modules
 from pallas.config.notes import Notes, did_you_mean
 from pallas.config.project_imports import find_imports
@@ -43,6 +43,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
         _note_choice(project, agent, notes)
         _note_fast(project, agent, notes, is_imported=agent.name in imported)
         _note_all(missing_includes(project.root, agent, trees.get), notes)
+        _note_all(misspelt_placeholders(project.root, agent, trees.get), notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
     _note_cards(project, notes)

@@ -73,7 +73,7 @@ def hidden_fast(root: Path, path: Path) -> Name | None:
             inner.update((id(each), f"in the function {node.name}") for each in ast.walk(node))
         elif isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
             inner.update((id(each), "under `if __name__`") for each in ast.walk(node))
-    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_fast_agent(node.func)]
+    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_fast_agent(node.func)]
     if not makes or any(id(each) not in inner for each in makes) or _calls_own_function(tree):
         return None
     where = Where(shown(root, path), makes[0].lineno, makes[0].col_offset + 1)
@@ -93,7 +93,8 @@ def _calls_own_function(tree: ast.Module) -> bool:
     return False
 
 
-def _is_fast_agent(called: ast.expr) -> bool:
+def is_fast_agent(called: ast.expr) -> bool:
+    """Whether this is what makes a FastAgent."""
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return name == "FastAgent"
 
@@ -356,6 +357,17 @@ def _decorators(tree: ast.Module) -> Iterator[ast.Call]:
                     yield decorator
 
 
+def instructions_in(tree: ast.Module) -> Iterator[ast.expr]:
+    """The expressions that the decorators of a module are given as instructions, of a name what it is."""
+    reader = _ModuleReader("", tree)
+    for call in _decorators(tree):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _DECORATORS:
+            given = [each.value for each in call.keywords if each.arg == "instruction"]
+            for node in given or call.args[_DECORATORS[call.func.attr] + 1 :][:1]:
+                if (found := reader.value(node)) is not None:
+                    yield found
+
+
 @dataclass
 class _ModuleReader:
     """Reads decorators of a module; ``constants`` are its names that are assigned once, at the top."""
@@ -385,12 +397,12 @@ class _ModuleReader:
         filters = tuple(
             (name, self._names(value)[0] if kind == "tools" else ())
             for kind in FILTERS
-            if isinstance(written := self._value(given.get(kind)), ast.Dict)
+            if isinstance(written := self.value(given.get(kind)), ast.Dict)
             for key, value in zip(written.keys, written.values, strict=True)
             if (name := self._name(key))
         )
         kind = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        default = self._value(given.get("default"))
+        default = self.value(given.get("default"))
         return AgentText(
             servers,
             filters,
@@ -405,9 +417,9 @@ class _ModuleReader:
 
     def _folders(self, node: ast.expr | None) -> Iterator[Name]:
         """The folders of ``skills``: a text, ``Path("text")``, or a list of them."""
-        node = self._value(node)
+        node = self.value(node)
         for each in node.elts if isinstance(node, ast.List | ast.Tuple) else [node]:
-            match self._value(each):
+            match self.value(each):
                 case ast.Call(
                     func=ast.Name(id="Path") | ast.Attribute(attr="Path"), args=[text], keywords=[]
                 ):
@@ -430,7 +442,7 @@ class _ModuleReader:
 
     def _names(self, node: ast.expr | None) -> tuple[tuple[Name, ...], bool]:
         """The texts of a list, and whether those are all."""
-        node = self._value(node)
+        node = self.value(node)
         if node is None:
             return (), True
         if not isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -439,10 +451,11 @@ class _ModuleReader:
         return tuple(each for each in found if each is not None), None not in found
 
     def _name(self, node: ast.expr | None) -> Name | None:
-        node = self._value(node)
+        node = self.value(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return Name(node.value, Where(self.file, node.lineno, node.col_offset + 1))
         return None
 
-    def _value(self, node: ast.expr | None) -> ast.expr | None:
+    def value(self, node: ast.expr | None) -> ast.expr | None:
+        """What a name stands for; any other expression as it is."""
         return self.constants.get(node.id, node) if isinstance(node, ast.Name) else node

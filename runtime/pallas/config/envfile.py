@@ -47,6 +47,12 @@ def read_env(root: Path, environ: Mapping[str, str], notes: Notes) -> dict[str, 
     return values
 
 
+def environ_of(root: Path) -> dict[str, str]:
+    """The environment of the project at ``root`` when it is served. Mistakes in ``.env`` are not noted."""
+    own = real_environ(root)
+    return {**read_env(root, own, Notes()), **own}
+
+
 # What is in the process's environment because of a project's files, by its folder.
 _brought: Final[dict[Path, dict[str, str]]] = {}
 

@@ -6,7 +6,7 @@ among them (PR-28).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -14,6 +14,7 @@ from .agent_entries import CapabilitiesEntry
 from .agent_text import leaves
 from .agents import declared
 from .downstreams import SERVERS_PATH, McpEntry, OpenModel, read_downstreams
+from .environment_settings import environment_settings
 from .field_types import CHOICE, Loose, Maybe
 from .files import is_there, shown
 from .models import DownstreamConfig, KeySource, Where
@@ -77,9 +78,16 @@ class FastAgentFiles:
     model_where: Where = field(default_factory=lambda: Where(CONFIG_NAMES[-1]))
 
 
-def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> FastAgentFiles:
-    """Both files merged, secrets over configuration; every mistake is noted."""
-    merged, config = _merged(root, environ, notes)
+def read_fast_agent(
+    root: Path, environ: Mapping[str, str], notes: Notes, sources: "ConfigurationSources | None" = None
+) -> FastAgentFiles:
+    """The files merged, secrets over configuration; every mistake is noted.
+
+    Without ``sources`` they are those that fast-agent finds in the project's folder.
+    """
+    sources = sources or usual_sources(root, environ, notes)
+    merged = _merged(root, environ, notes, sources)
+    config = sources.config
     top = Section(merged, "", merged.where, notes, echo=False)
     _warn_of_misspelt(top)
     _warn_of_skills(root, merged, notes)
@@ -88,7 +96,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
     provider, model = _default_model(entry.default_model or of_environment, top)
     downstreams, unusable = read_downstreams(entry.mcp) if entry.mcp else ({}, {})
     return FastAgentFiles(
-        config_file=root / config if config else None,
+        config_file=config,
         provider=provider,
         model=model,
         capabilities=declared(entry.model_capabilities),
@@ -103,25 +111,52 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
     )
 
 
-def settings_files(root: Path, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], Table]:
-    """The files of the configuration, those that count first, and what they say together, with places."""
-    folder, notes = _folder(root, environ), Notes()
-    found = (_only_one(root, folder, names, notes) for names in (CONFIG_NAMES, SECRETS_NAMES))
-    return tuple(root / name for name in found if name), _merged(root, environ, notes)[0]
+@dataclass(frozen=True, slots=True)
+class ConfigurationSources:
+    """The two files, each None where there is none; ``others`` are those of agents that read other ones."""
+
+    config: Path | None = None
+    secrets: Path | None = None
+    others: tuple[Path, ...] = ()
 
 
-def _merged(root: Path, environ: Mapping[str, str], notes: Notes) -> tuple[Table, str | None]:
-    """Both files, secrets over configuration, and the name of the configuration."""
+def usual_sources(root: Path, environ: Mapping[str, str], notes: Notes) -> ConfigurationSources:
+    """The files that fast-agent finds from the project's folder; two of one kind are noted."""
     folder = _folder(root, environ)
     config = _only_one(root, folder, CONFIG_NAMES, notes)
-    secrets = _only_one(root, folder, SECRETS_NAMES, notes)
-    merged = Table({}, Where(config or CONFIG_NAMES[-1]))
-    for name in (config, secrets):
-        if name:
-            warn_if_shared(root / name, name, notes)
-            table = read_table(root / name, name, notes, environ, lenient=True, last_wins=True)
+    return ConfigurationSources(config, _only_one(root, folder, SECRETS_NAMES, notes))
+
+
+def sources_beside(
+    root: Path, config: Path, notes: Notes, others: tuple[Path, ...] = ()
+) -> ConfigurationSources:
+    """A configuration with the secrets that fast-agent reads with it: those in the same folder."""
+    found = _only_one(root, config.parent, SECRETS_NAMES, notes)
+    beside = (_only_one(root, each.parent, SECRETS_NAMES, notes) for each in others)
+    below = [path for each in zip(others, beside, strict=True) for path in each if path is not None]
+    return ConfigurationSources(config, found, tuple(below))
+
+
+def settings_files(
+    root: Path, environ: Mapping[str, str], config: Path | None
+) -> tuple[tuple[Path, ...], Table]:
+    """The files of the configuration, those that count first, and what they say together, with places."""
+    notes = Notes()
+    sources = sources_beside(root, config, notes) if config else usual_sources(root, environ, notes)
+    return tuple(filter(None, (sources.config, sources.secrets))), _merged(root, environ, notes, sources)
+
+
+def _merged(root: Path, environ: Mapping[str, str], notes: Notes, sources: ConfigurationSources) -> Table:
+    """All files, secrets over configuration, and both over the environment."""
+    place = Where(shown(root, sources.config) if sources.config else CONFIG_NAMES[-1])
+    merged = replace(environment_settings(environ), where=place)
+    for path in (*sources.others, sources.config, sources.secrets):
+        if path is not None:
+            name = shown(root, path)
+            warn_if_shared(path, name, notes)
+            table = read_table(path, name, notes, environ, lenient=True, last_wins=True)
             merged = merge(merged, table) if table else merged
-    return merged, config
+    return merged
 
 
 def _folder(root: Path, environ: Mapping[str, str]) -> Path:
@@ -134,11 +169,12 @@ def _folder(root: Path, environ: Mapping[str, str]) -> Path:
     return root
 
 
-def _only_one(root: Path, folder: Path, names: tuple[str, ...], notes: Notes) -> str | None:
+def _only_one(root: Path, folder: Path, names: tuple[str, ...], notes: Notes) -> Path | None:
     """The one of ``names`` that is there; two of them are a mistake, as they are for fast-agent."""
-    found = [shown(root, folder / name) for name in names if is_there(folder / name)]
+    found = [folder / name for name in names if is_there(folder / name)]
     if len(found) > 1:
-        notes.error(Where(found[0]), "", f"is one of {len(found)}: {' and '.join(found)}", "keep one of them")
+        texts = [shown(root, each) for each in found]
+        notes.error(Where(texts[0]), "", f"is one of {len(found)}: {' and '.join(texts)}", "keep one of them")
     return found[0] if found else None
 
 

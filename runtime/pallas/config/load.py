@@ -11,9 +11,18 @@ from .auth_section import auth_of
 from .delegation import warn_of_delegation
 from .downstreams import endpoint
 from .envfile import ENV_FILE, read_env, real_environ
-from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
+from .fastagent import (
+    CONFIG_NAMES,
+    SECRETS_NAMES,
+    ConfigurationSources,
+    FastAgentFiles,
+    read_fast_agent,
+    sources_beside,
+    usual_sources,
+)
 from .files import absolute, is_folder, is_there, lost_link, shown
 from .models import ConfigError, DownstreamConfig, Mistake, Project, ServerConfig, TlsConfig, Where
+from .named_configuration import named_configuration
 from .notes import Notes, allowed, did_you_mean
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
 from .permissions import warn_if_shared, warn_of_code
@@ -91,7 +100,7 @@ def read_project(
     agents_path, organism_path = _files(root, agents_path, variables)
     agents_file = shown(root, agents_path)
     topology, organism = _topology(root, agents_path, organism_path, variables, notes)
-    files = read_fast_agent(root, variables, notes)
+    files = read_fast_agent(root, variables, notes, _sources(root, topology, variables, notes))
     warn_of_code(root, topology.agents if topology else {}, notes)
     if topology is not None:
         warn_of_delegation(topology, files.downstreams, notes)
@@ -110,6 +119,22 @@ def read_project(
         warnings=found,
     )
     return project, found
+
+
+def _sources(
+    root: Path, topology: Topology | None, variables: Mapping[str, str], notes: Notes
+) -> ConfigurationSources:
+    """The files of fast-agent's configuration: those that the agents' code names, else the usual ones."""
+    apart = Notes()
+    usual = usual_sources(root, variables, apart)
+    agents = topology.agents.values() if topology is not None else ()
+    named = named_configuration(root, usual.config, (each.config for each in agents), notes)
+    if named.missing:
+        return ConfigurationSources()
+    if named.file is None or named.file == usual.config:
+        usual = usual_sources(root, variables, notes)
+        return sources_beside(root, usual.config, notes, named.others) if usual.config else usual
+    return sources_beside(root, named.file, notes, named.others)
 
 
 def _warn_of_missing_key(project: Project, notes: Notes) -> None:

@@ -36,6 +36,13 @@ AUTH_KEYS: Final = (
     "oauth", "forward", "redirect_port", "redirect_path", "scope", "persist", "client_metadata_url",
     "x_forward",
 )
+# What an instruction may hold between {{ and }}, alone, and before a colon.
+PLACEHOLDERS: Final = (
+    "agentCardDir", "agentCardPath", "agentInternalResources", "agentName", "agentSkills", "agentType",
+    "currentDate", "env", "hostPlatform", "modelName", "modelProvider", "modelReferences", "pythonVer",
+    "serverInstructions", "workspaceRoot",
+)
+INCLUDES: Final = ("file", "file_silent", "internal", "url")
 _KEY_VARIABLES: Final = {
     "anthropic-vertex": "", "codexresponses": "CODEX_API_KEY", "hf": "HF_TOKEN", "metaai": "META_AI_API_KEY",
     "openresponses": "OPENRESPONSES_API_KEY", "responses": "OPENAI_API_KEY",

@@ -24,7 +24,7 @@ from pallas.config.cards import FOLDERS, card_files, own_files, read_cards
 from pallas.config.code import code_file
 from pallas.config.fastagent import HOME
 from pallas.config.files import module_file, shown
-from pallas.config.included_files import missing_includes
+from pallas.config.included_files import included_urls, missing_includes, unfetched
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
@@ -96,8 +96,11 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         except Fault:
             raise
         except BaseException as error:  # a user's module may raise anything
-            if isinstance(error, ValidationError) and (refused := settings_mistakes(project.root)):
-                raise _settings_fault(refused[0]) from None  # its own words repeat the value
+            if isinstance(error, ValidationError):
+                for refused in settings_mistakes(project.root, project.config_file)[:1]:
+                    raise _settings_fault(refused) from None  # its own words repeat the value
+            if known := _url_fault(project, agent, error):
+                raise known from None
             place = str(agent.card.name if agent.card else agent.module or agent.where)
             fault = import_fault(project, place, error)
             raise fault from error
@@ -160,6 +163,16 @@ def start_fault(project: Project, agent: AgentConfig, place: str, fault: Fault) 
             return _mistake_fault(mistake)
     if fault.type is FaultType.INTERNAL and fault.__cause__ is not None:
         return import_fault(project, place, fault.__cause__)
+    return None
+
+
+def _url_fault(project: Project, agent: AgentConfig, error: BaseException) -> Fault | None:
+    """Return what a failed import is due to, if that is a URL in an instruction that gives no text."""
+    if not isinstance(error, ValueError) or "URL template" not in str(error):
+        return None
+    for where, url in included_urls(project.root, agent, parsed):
+        if f" {url}: " in str(error):
+            return _mistake_fault(unfetched(agent, where, url, error.__cause__ or error))
     return None
 
 
@@ -287,6 +300,8 @@ def _card(project: Project, agent: AgentConfig) -> FastAgent:
         try:
             loaded += fast.load_agents(card.path)
         except Exception as error:
+            if known := _url_fault(project, agent, error):
+                raise known from None
             raise import_fault(project, shown(project.root, card.path), error) from error
     if not loaded:
         raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")

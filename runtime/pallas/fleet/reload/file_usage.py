@@ -76,6 +76,7 @@ def usage_of(project: Project, agents: Sequence[AgentFacts], *, only: bool = Fal
             *(project.root / name for name in (AGENTS_FILE, ORGANISM_FILE)),
             project.root / ENV_FILE,
             *(folder / name for folder in folders for name in (*CONFIG_NAMES, *SECRETS_NAMES)),
+            *((project.config_file,) if project.config_file is not None else ()),
             *(each.public_key for each in issuers if each.public_key is not None),
         }
     )
