@@ -30,8 +30,9 @@ def test_the_target_is_there_with_the_parameters_we_know(hook: Hook) -> None:
 def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:
     # A wrapper around what nobody calls any more would do nothing, and say nothing.
     from fast_agent import context
+    from fast_agent.agents import mcp_agent
     from fast_agent.mcp import sampling
-    from fast_agent.tools import elicitation, local_shell_executor
+    from fast_agent.tools import elicitation, local_shell_executor, shell_runtime
 
     def source(function: Any) -> str:
         return inspect.getsource(inspect.unwrap(function))
@@ -39,6 +40,8 @@ def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:
     assert "await configure_logger(" in source(context.initialize_context)
     assert "create_sampling_llm(" in source(sampling.sample)
     assert "build_child_environment(" in inspect.getsource(local_shell_executor)
+    assert inspect.getsource(mcp_agent).count("self._activate_shell_runtime(") == 3
+    assert "self._retained_output_directory = Path(" in inspect.getsource(shell_runtime)
     assert "get_elicitation_input_callback()" in inspect.getsource(elicitation)
 
 

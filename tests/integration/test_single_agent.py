@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from support import pallas_process
 from support.live import ERAS, agent_module, ask
-from support.ports import free_ports
+from support.ports import free_row
 
 from pallas.cli.single_agent import NotSingle, root_of, single
 from pallas.config import load_project
@@ -45,7 +45,7 @@ def names_in(folder: Path) -> list[str]:
 async def test_a_file_is_a_fleet_of_one_and_its_folder_stays_as_it_is(folder: Path) -> None:
     card = folder / "Front Desk.md"
     assert single(card) == (folder, "front-desk")
-    (port,) = free_ports(1)
+    port = free_row(20)  # as many as a project is given
     (book,) = (folder.parent / "state").rglob("ports.json")
     given = json.loads(book.read_text("utf-8"))
     book.write_text(json.dumps(dict.fromkeys(given, port)), "utf-8")

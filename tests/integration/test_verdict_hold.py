@@ -4,7 +4,9 @@ import asyncio
 import logging
 import shutil
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from support.waiting import until
 from pallas.agent_tests.kept_test import keep
 from pallas.config import Project
 from pallas.config.ports import free_port
+from pallas.fleet import swap
 from pallas.fleet.reload.reload_report import report_line
 from pallas.fleet.reload.verdict_judge import JudgeRequest, LeadingRun
-from pallas.model import RunVerdict, VerdictBegun, VerdictProgress, VerdictReached
+from pallas.model import Change, RunVerdict, VerdictBegun, VerdictProgress, VerdictReached
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -43,6 +46,22 @@ def root(made: Path, tmp_path: Path) -> Path:
 async def saves(root: Path) -> AsyncIterator[GatedSaves]:
     async with gated(root) as saves:
         yield saves
+
+
+@contextmanager
+def listed_late(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Within it no version is reported that answers: what changed in it is not known yet."""
+    known, differences = threading.Event(), swap.differences
+
+    def late(*versions: Any) -> tuple[Change, ...]:
+        known.wait(120)
+        return differences(*versions)
+
+    monkeypatch.setattr(swap, "differences", late)
+    try:
+        yield
+    finally:
+        known.set()
 
 
 @pytest.mark.slow
@@ -227,7 +246,9 @@ async def test_parameters_wait_for_the_verdict_though_they_need_no_version(saves
 
 
 @pytest.mark.slow
-async def test_a_description_waits_for_the_runs_whose_models_see_it(root: Path) -> None:
+async def test_a_description_waits_for_the_runs_whose_models_see_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agents = root / "agents.yaml"
     agents.write_text(agents.read_text().replace("  other:\n", "  other:\n    peers: [desk]\n"))
     for each in ("hello", "through"):
@@ -245,7 +266,9 @@ async def test_a_description_waits_for_the_runs_whose_models_see_it(root: Path) 
         assert await saves.says("other", ERAS[0]) == "Apple. 1"
         (tool,) = model_record(saves.fleet).requests[-1]["tools"]
         assert "Answers all." not in tool["function"]["description"]
-        saves.fleet.control("desk", "reload")
+        with listed_late(monkeypatch):  # desk answers, and its fleet has not taken that over
+            saves.fleet.control("desk", "reload")
+            await until(lambda: saves.versions()["front"] == 2)
         await saves.is_held()
         await until(lambda: saves.fleet.project.agents["desk"].description == "Answers all.")
         assert await saves.says("other", ERAS[0]) == "Apple. 1"

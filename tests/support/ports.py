@@ -22,6 +22,15 @@ def free_ports(count: int) -> list[int]:
     return [next(_ports) for _ in range(count)]
 
 
+def free_row(count: int) -> int:
+    """The first of ``count`` ports in a row, as ``free_ports`` gives single ones."""
+    return next(
+        port
+        for port in _ports
+        if (port + count - 1) // _BLOCK == port // _BLOCK and all(map(is_free, range(port, port + count)))
+    )
+
+
 def is_free(port: int) -> bool:
     """Whether no process listens on the port now."""
     with socket.socket() as sock:

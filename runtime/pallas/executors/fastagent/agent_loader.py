@@ -68,6 +68,7 @@ HOOKS: Final = (
     *lean_seam.SKILLS_WITHOUT_SETTINGS,
     elicitation_seam.HOOK,
     environment_seam.HOOK,
+    environment_seam.OUTPUT,
     sampling_seam.HOOK,
     SETTINGS,
 )

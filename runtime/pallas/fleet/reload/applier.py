@@ -112,12 +112,22 @@ class Applier:
         reapply_logging()  # fast-agent sets up its loggers whenever an agent starts or ends
         return tuple(outcomes)
 
+    def project_now(self) -> Project:
+        """Return the fleet's project with its agents as they are now.
+
+        One that was reloaded by hand may answer already, and the fleet does not go by its entry yet.
+        """
+        return self._as_it_is(self._on.fleet.project)
+
     def _adopt(self, new: Project) -> None:
         """The fleet goes by the new files, and by what its agents really are."""
+        self._on.fleet.current.adopt(self._as_it_is(self._on.now(new)))
+
+    def _as_it_is(self, project: Project) -> Project:
         members = self._agents.by_name
-        new = self._on.now(new)
-        configs = {name: members[name].config for name in new.agents if name in members}
-        self._on.fleet.current.adopt(with_agents(new, configs))
+        return with_agents(
+            project, {name: members[name].config for name in project.agents if name in members}
+        )
 
     async def _one(
         self, name: str, plan: ReloadPlan, new: Project, failed: set[str], began: float

@@ -269,7 +269,7 @@ class Reloader:
             return  # what the tests said still holds
         config = files & uses.config
         changed = ChangeSet(files=files - config, mentions=WordSearch())
-        old, new = self._fleet.project, self._now(self._latest or self._fleet.project)
+        old, new = self._applier.project_now(), self._now(self._latest or self._fleet.project)
         if config or requested or (self._broken and (unknown or files)):
             found = await self._read(files, began, report_unchanged=bool(config) or requested)
             if found is not None:
