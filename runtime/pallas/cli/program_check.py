@@ -7,8 +7,8 @@ from typing import Final
 
 from pallas.config import Mistake, Project, Where
 from pallas.config.command import program_problem
-from pallas.config.files import is_file, is_folder, shown
-from pallas.config.notes import Notes
+from pallas.config.files import file_like, folder_like, is_file, is_folder, shown
+from pallas.config.notes import Notes, suggest
 from pallas.fleet.reload.import_scan import command_files
 
 from .code_check import parsed
@@ -36,9 +36,13 @@ def program_mistakes(project: Project) -> tuple[Mistake, ...]:
     for program in (*_workers(project), *_downstreams(project), *_servers(project)):
         if not is_folder(program.cwd):
             problem = f"starts in {shown(project.root, program.cwd)}, and there is no such folder"
-            notes.warn(program.where, program.key, problem, "create it, or correct cwd:")
-        elif problem := program_problem(program.command, program.cwd, program.path) or _no_script(program):
+            near = suggest(folder_like(project.root, program.cwd))
+            notes.warn(program.where, program.key, problem, near or "create it, or correct cwd:")
+        elif problem := program_problem(program.command, program.cwd, program.path):
             notes.warn(program.where, program.key, problem, _fix(program))
+        elif script := _missing_script(program):
+            near = suggest(file_like(program.cwd, program.cwd / script))
+            notes.warn(program.where, program.key, f"there is no script {script}", near or _INSTALL)
         for path in sorted(command_files(program.command, program.cwd, project.root) - seen):
             seen.add(path)
             if path.suffix == ".py" and is_file(path):
@@ -54,12 +58,12 @@ def _fix(program: _Program) -> str:
     return _INSTALL
 
 
-def _no_script(program: _Program) -> str:
-    """Why Python finds no script, in a line; empty if it does, and for another program."""
+def _missing_script(program: _Program) -> str:
+    """The script that Python does not find; empty if it does, and for another program."""
     if not Path(program.command[0]).name.startswith("python"):
         return ""
     script = next((word for word in program.command[1:2] if word.endswith(".py")), "")
-    return f"there is no script {script}" if script and not is_file(program.cwd / script) else ""
+    return script if script and not is_file(program.cwd / script) else ""
 
 
 def _workers(project: Project) -> Iterator[_Program]:

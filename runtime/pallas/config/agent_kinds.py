@@ -16,7 +16,7 @@ from .agent_entries import (
     WorkerEntry,
 )
 from .command import command_of
-from .files import is_folder, module_problem
+from .files import folder_like, is_folder, module_problem
 from .kinds import HandlerConfig, RemoteConfig, RouterConfig, TypedConfig, WorkerConfig
 from .network import local_port
 from .notes import suggest
@@ -73,9 +73,8 @@ def worker_of(entry: WorkerEntry, name: str, root: Path) -> WorkerConfig | None:
     command = command_of(section, entry.command)
     cwd = root / (entry.cwd or ".")
     if not is_folder(cwd):
-        section.error(
-            "cwd", "there is no such folder", "allowed: a folder; paths start at the project's folder"
-        )
+        hint = "allowed: a folder; paths start at the project's folder"
+        section.error("cwd", "there is no such folder", hint, suggest(folder_like(root, cwd)))
     config = WorkerConfig(
         command=command,
         cwd=cwd.absolute(),

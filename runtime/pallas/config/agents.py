@@ -33,7 +33,7 @@ from .agent_kinds import (
 )
 from .auth_section import AgentAuth, agent_auth
 from .cards import SUFFIXES, card_files
-from .files import is_file, is_folder, project_file
+from .files import file_like, folder_like, is_file, is_folder, project_file
 from .limits_section import limits_of
 from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
 from .params import read_params
@@ -253,7 +253,8 @@ def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
         check_module(section, "module", root, entry.module)
     card = root / entry.card if entry.card else None
     if card is None or not is_folder(card):
-        card = project_file(section, "card", root, entry.card)
+        like = file_like if card is not None and card.suffix else folder_like
+        card = project_file(section, "card", root, entry.card, like)
         if card is not None and is_file(card) and card.suffix.casefold() not in SUFFIXES:
             if "module" not in section:
                 ends = f"its name must end in {', '.join(SUFFIXES)}"

@@ -1,7 +1,8 @@
 """Where the files lie that a project names, found without importing or running anything."""
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -36,13 +37,42 @@ def module_file(root: Path, module: str) -> Path | None:
 def module_like(root: Path, module: str) -> str | None:
     """A module that is there and whose name is close to ``module``."""
     found = [_dotted(root, file) for file in _listed(root, ("*.py", "*/*.py", "*/*/__init__.py"))]
-    return nearest(module, (name for name in found if name), cutoff=0.75)
+    if near := nearest(module, (name for name in found if name), cutoff=0.75):
+        return near
+    deep = file_like(root, root.joinpath(*module.split(".")).with_suffix(".py"))
+    return _dotted(root, root / deep) if deep else None
 
 
 def file_like(root: Path, path: Path) -> str | None:
-    """A file near ``path`` with a close name, relative to ``root`` where it lies inside."""
-    near = {shown(root, file): file for file in _listed(path.parent, ("*",)) if is_file(file)}
-    return nearest(shown(root, path), near, cutoff=0.75)
+    """A file whose path is close to ``path``, relative to ``root`` where it lies inside."""
+    return _like(root, path, is_file)
+
+
+def folder_like(root: Path, path: Path) -> str | None:
+    """The same for a folder."""
+    return _like(root, path, is_folder)
+
+
+def _like(root: Path, path: Path, fits: Callable[[Path], bool]) -> str | None:
+    """What is close to ``path``, part by part from the folder that is there; None if some part has none."""
+    found, *missing = _from_what_is_there(Path(os.path.normpath(path)))
+    for number, part in enumerate(missing, 1):
+        is_right = fits if number == len(missing) else is_folder
+        near = {each.name: each for each in _listed(found, ("*",)) if is_right(each)}
+        name = part if part in near else nearest(part, near, cutoff=0.75)
+        if name is None:
+            return None
+        found = near[name]
+    return shown(root, found) if missing and fits(found) else None
+
+
+def _from_what_is_there(path: Path) -> tuple[Path, *tuple[str, ...]]:
+    """The deepest folder of a path that is there, and the names below it."""
+    names: list[str] = []
+    while not is_folder(path) and path != path.parent:
+        names.insert(0, path.name)
+        path = path.parent
+    return path, *names
 
 
 def shown(root: Path, path: Path) -> str:
@@ -91,8 +121,17 @@ def lost_link(path: Path) -> str:
         return "is a link that leads nowhere"
 
 
-def project_file(section: Section, key: str, root: Path, text: str | None) -> Path | None:
-    """The file that ``key`` names, relative to the project, as an absolute path; noted when not there."""
+def project_file(
+    section: Section,
+    key: str,
+    root: Path,
+    text: str | None,
+    like: Callable[[Path, Path], str | None] = file_like,
+) -> Path | None:
+    """The file that ``key`` names, relative to the project, as an absolute path; noted when not there.
+
+    ``like`` finds what was meant then.
+    """
     if text is None:
         return None
     path = root / text
@@ -105,7 +144,7 @@ def project_file(section: Section, key: str, root: Path, text: str | None) -> Pa
             key,
             f"there is no file {text}",
             "paths start at the project's folder",
-            suggest(file_like(root, path)),
+            suggest(like(root, path)),
         )
     return path
 

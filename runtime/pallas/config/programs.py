@@ -10,9 +10,10 @@ from pydantic import Field
 from .command import Command, command_of
 from .field_types import CHOICE, Line, Maybe, Port, TextRule, Word
 from .file_model import FileModel
-from .files import is_folder, project_file
+from .files import folder_like, is_folder, project_file
 from .models import ScriptedConfig, ServerConfig
 from .network import local_port, url_problem
+from .notes import suggest
 from .ports import Ports
 from .supervision import Restart, restart_of
 
@@ -74,9 +75,8 @@ def _server(entry: ProgramEntry, name: str, root: Path, ports: Ports) -> ServerC
     command, url = command_of(section, entry.command), entry.url
     cwd = root / (entry.cwd or ".")
     if not is_folder(cwd):
-        section.error(
-            "cwd", "there is no such folder", "allowed: a folder; paths start at the project's folder"
-        )
+        hint = "allowed: a folder; paths start at the project's folder"
+        section.error("cwd", "there is no such folder", hint, suggest(folder_like(root, cwd)))
     if url and (port := local_port(url)):
         ports.claim(port, f"server {name}", section.place("url"), section.key("url"))
     if entry.transport == "stdio" and url and (local_port(url) is None or url.startswith("https:")):

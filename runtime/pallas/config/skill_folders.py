@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from .files import is_file, is_folder, shown
-from .notes import did_you_mean
+from .files import folder_like, is_file, is_folder, shown
+from .notes import suggest
 
 OPTIONAL: Final = (".fast-agent/skills", ".agents/skills", ".claude/skills")
 """Where fast-agent looks by itself: these may be missing."""
@@ -18,8 +18,7 @@ def missing_skills(root: Path, name: str) -> tuple[str, ...]:
     folder = root / name
     if not is_folder(folder):
         problem = f"names {name}, which is a file" if is_file(folder) else f"there is no folder {name}"
-        beside = [shown(root, each) for each in _folders_in(folder.parent)]
-        hints = "create it, or correct the name", did_you_mean(name, beside)
+        hints = "create it, or correct the name", suggest(folder_like(root, folder))
         return f"{problem}; an agent starts without these skills", *hints
     if is_file(folder / SKILL):
         above = shown(root, folder.parent)
