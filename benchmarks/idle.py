@@ -101,7 +101,7 @@ def _workbench() -> Iterator[Screen]:
         }
         command = [sys.executable, "-m", "pallas.server", "dev", str(root)]
         with screen(command, environment, cwd=Path(__file__).resolve().parent.parent) as shown:
-            shown.until("Write to")
+            shown.until("rite to")
             yield shown
 
 

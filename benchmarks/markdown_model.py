@@ -2,7 +2,7 @@
 
 It speaks OpenAI's chat completions, streamed. The last message says what to answer: ``stream SECONDS`` is
 100 pieces a second, ``whole CHARACTERS`` comes at once, ``blocks COUNT`` is so many blocks, at once.
-Each answer ends with the line ``That was all of it.``
+``for NUMBER`` behind it makes the last line of the answer ``That was answer NUMBER.``
 """
 
 import asyncio
@@ -20,8 +20,8 @@ RATE = 100
 """Pieces a second of an answer that is streamed."""
 PIECE = 4
 """Characters of each."""
-END = "That was all of it."
-_WANTED = re.compile(r"(stream|whole|blocks) (\d+)")
+END = "That was answer {n}."
+_WANTED = re.compile(r"(stream|whole|blocks) (\d+)(?: for (\d+))?")
 _SECTION = """## Section {n}
 
 A paragraph of some length that says what was found in the **May invoices**, with `code`, a
@@ -56,14 +56,15 @@ _BLOCKS = (
 )
 
 
-def answer(what: str, size: int) -> str:
+def answer(what: str, size: int, number: str = "") -> str:
     """The Markdown of an answer."""
+    end = END.format(n=number)
     if what == "blocks":
-        return "".join(_BLOCKS[n % len(_BLOCKS)].format(n=n) for n in range(size)) + END
+        return "".join(_BLOCKS[n % len(_BLOCKS)].format(n=n) for n in range(size)) + end
     wanted, sections = size * RATE * PIECE if what == "stream" else size, ""
     while len(sections) < wanted:
         sections += _SECTION.format(n=sections.count("## "))
-    return sections + END
+    return sections + end
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,8 +75,8 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             if head.startswith(b"get"):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
                 continue
-            what, size = _WANTED.findall(body.decode())[-1]
-            text = answer(what, int(size))
+            what, size, number = _WANTED.findall(body.decode())[-1]
+            text = answer(what, int(size), number)
             step = PIECE if what == "stream" else len(text)
             writer.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 
@@ -56,18 +57,18 @@ def total(rows):
     return sum(row["amount"] for row in rows)
 ```
 
-That was all of it."""
+That was answer {{ turns }}."""
 
 
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
     with opened() as workbench:
-        sizes, took = [], []
+        sizes, took, numbers = [], [], count(1)
         for _ in range(PARTS):
             began, used = perf_counter(), processor_time(workbench.pid)
             for _ in range(ANSWERS // PARTS):
                 ask(workbench, "write the entries")
-                workbench.until("all of it", timeout=120)
+                workbench.until(f"That was answer {next(numbers)}.", timeout=120)
             workbench.drain(3)
             sizes.append(memory(workbench.pid) / 1e6)
             took.append((processor_time(workbench.pid) - used) / (perf_counter() - began))
@@ -93,7 +94,7 @@ def opened() -> Iterator[Screen]:
         }
         attached = [sys.executable, "-m", "pallas.server", "dev", "--attach", f"http://127.0.0.1:{registry}"]
         workbench = stack.enter_context(screen(attached, environment, cwd=HERE))
-        workbench.until("Write to")
+        workbench.until("rite to")
         workbench.drain(1)
         yield workbench
 

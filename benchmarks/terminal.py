@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
@@ -29,6 +30,7 @@ SIZE = 20_000
 KEY_EVERY = 0.3
 # Seconds for what follows the end of an answer: its last frame, and what is freed.
 _REST = 1.0
+_numbers = count(1)
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ def measure() -> Iterator[Figure]:
             "ms",
             f"the app {_p95(theirs.keys):.0f} ms",
         )
-        few, many = (whole(workbench, f"blocks {count}") for count in BLOCKS)
+        few, many = (whole(workbench, f"blocks {blocks}") for blocks in BLOCKS)
         yield Figure(
             f"an answer of {BLOCKS[1]:,} blocks against one of {BLOCKS[0]}: processor time",
             many / few,
@@ -80,7 +82,7 @@ def measure() -> Iterator[Figure]:
 
 def streamed(screen: Screen, seconds: int = SECONDS) -> Streamed:
     """Ask for an answer of that many seconds, and press keys meanwhile."""
-    ask(screen, f"stream {seconds}")
+    end = ask_for(screen, f"stream {seconds}")
     screen.until("Section", timeout=30)
     before, began, written, keys = processor_time(screen.pid), perf_counter(), 0, []
     while perf_counter() - began < seconds - 2:
@@ -89,7 +91,7 @@ def streamed(screen: Screen, seconds: int = SECONDS) -> Streamed:
         written += wrote + _read(screen, KEY_EVERY)
     took = perf_counter() - began
     used = processor_time(screen.pid) - before
-    screen.until("all of it", timeout=60)
+    screen.until(end, timeout=60)
     screen.drain(_REST)
     screen.press("\x15")  # the line is emptied
     return Streamed(used / took, written / took, keys)
@@ -98,8 +100,7 @@ def streamed(screen: Screen, seconds: int = SECONDS) -> Streamed:
 def whole(screen: Screen, question: str) -> float:
     """Processor seconds for an answer that comes at once, until it is shown to its end."""
     before = processor_time(screen.pid)
-    ask(screen, question)
-    screen.until(END, timeout=90)
+    screen.until(ask_for(screen, question), timeout=90)
     screen.drain(_REST)
     return processor_time(screen.pid) - before
 
@@ -114,6 +115,13 @@ def kept(screen: Screen) -> tuple[float, float]:
     ask(screen, "/clear")
     screen.drain(2 * _REST)
     return added / 1e6, (memory(screen.pid) - before) / 1e6
+
+
+def ask_for(screen: Screen, answer: str) -> str:
+    """Ask for an answer; its last line, which no earlier answer on the screen has."""
+    number = next(_numbers)
+    ask(screen, f"{answer} for {number}")
+    return END.format(n=number)
 
 
 def ask(screen: Screen, question: str) -> None:
@@ -169,6 +177,6 @@ def shown() -> Iterator[tuple[Screen, Screen]]:
         app = [sys.executable, "-m", "benchmarks.markdown_screen", model]
         peer = stack.enter_context(screen(app, dict(os.environ), cwd=HERE))
         for each in (workbench, peer):
-            each.until("Write to")
+            each.until("rite to")
             each.drain(_REST)
         yield workbench, peer

@@ -8,13 +8,12 @@ from support.chat import Chat, chat, server
 from support.pane_app import STYLES
 from support.waiting import until
 from textual.app import App, ComposeResult
-from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.strip import Strip
 
 from pallas_tui.chat.conversation import ChatEntry
 from pallas_tui.chat_client import AgentReply
-from pallas_tui.widgets.chat.answer_lines import AnswerLines
+from pallas_tui.widgets.chat.answer_lines import AnswerLines, AnswerScroll
 from pallas_tui.widgets.chat.message_view import MessageView
 
 assert chat
@@ -58,7 +57,7 @@ class Shown(App[None]):
         self.links: list[str] = []
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll():
+        with AnswerScroll():
             if not self._texts:
                 yield AnswerLines(live=True)
             for text in self._texts:
@@ -248,7 +247,7 @@ async def test_an_answer_of_many_blocks_is_one_widget_and_few_rows_of_it_are_kep
     async with app.run_test(size=(80, 40)) as pilot:
         await pilot.pause()
         assert len(app.query_one(MessageView).query("*")) == 2
-        scroll = app.query_one(VerticalScroll)
+        scroll = app.query_one(AnswerScroll)
         assert scroll.max_scroll_y > 4_000
         before = kept_strips()
         for y in range(0, int(scroll.max_scroll_y), 100):

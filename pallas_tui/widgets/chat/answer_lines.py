@@ -1,13 +1,15 @@
 """The text of a message in one widget, which draws the rows that are seen."""
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, count, islice, pairwise, zip_longest
+from itertools import accumulate, count, islice, pairwise, repeat, zip_longest
 from typing import ClassVar, Final, NamedTuple
 
 from rich.segment import Segment
 from textual.cache import LRUCache
+from textual.containers import VerticalScroll
 from textual.content import Content, Span
 from textual.geometry import Region, Size
 from textual.highlight import ANSIDarkHighlightTheme, ANSILightHighlightTheme, HighlightTheme
@@ -15,13 +17,13 @@ from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.widget import Widget
 
 from pallas.safe_text import PieceSanitizer, sanitize
 
 from ...chat.answer_blocks import AnswerBlocks, Block, plain_blocks
 from ...text import UNICODE, Glyphs
 from .answer_layout import Code, LaidBlock, Row, lay_out
+from .tall_widget import TallWidget
 
 SHOWN: Final = 200_000
 """Characters of a message that are shown; a copy has all."""
@@ -59,17 +61,22 @@ class TextMatch(NamedTuple):
     end: int
 
 
-class AnswerLines(Widget):
-    """Text, or Markdown of an agent, that may grow. It keeps no row that is not seen, only their number.
-
-    Nothing of Markdown is ever opened: HTML is text, and a link is passed on to the user.
-    """
+class AnswerScroll(VerticalScroll):
+    """Texts of messages, scrolled. It has the styles in them: in each text they would take 100 KB."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(f"answer--h{level}" for level in range(1, 7)),
         *(f"answer--{name}" for name in ("em", "strong", "s", "code", "bullet", "bar")),
         *(f"answer--{name}" for name in ("quote", "fence", "rule", "line", "th")),
     }
+
+
+class AnswerLines(TallWidget):
+    """Text, or Markdown of an agent, that may grow, in an ``AnswerScroll``.
+
+    It keeps no row that is not seen, only their number. Nothing of Markdown is ever opened: HTML is text, and
+    a link is passed on to the user.
+    """
 
     class LinkTaken(Message):
         """A link was clicked; ``href`` is its target."""
@@ -109,19 +116,20 @@ class AnswerLines(Widget):
         self._known = 0
         """Settled blocks of which the rows are counted."""
         self._blocks: list[Block] = []
-        self._keys: list[int] = []
-        self._sizes: list[tuple[int, int]] = []
-        """Rows and lines of each block."""
+        self._keys = array("Q")
+        self._row_counts = array("I")
+        self._line_counts = array("I")
         self._open_rows: list[Row] = []
         """The rows of the blocks that were not settled when it was drawn last."""
-        self._row_ends: list[int] = []
-        self._line_ends: list[int] = []
+        self._row_ends = array("I")
+        self._line_ends = array("I")
 
     # Text
 
     def show(self, text: str) -> None:
         """Show ``text``, of which an earlier part may already be shown, or another text before it."""
         if text == self._text:
+            self._text = text  # it may be another copy of it
             return
         if self._ended or not text.startswith(self._text):
             self._start_again()
@@ -163,7 +171,7 @@ class AnswerLines(Widget):
             before, drawn = self.shown_rows, self._open_rows
             self._count([*stale, *range(first, len(self._blocks))])
             new = [row for index in range(first, len(self._blocks)) for row in self._laid(index).rows]
-            opened = sum(rows for rows, _ in self._sizes[self._known :])
+            opened = sum(self._row_counts[self._known :])
             self._open_rows = new[len(new) - opened :]
             if self.shown_rows != before or stale:
                 self.refresh(layout=True)
@@ -179,19 +187,19 @@ class AnswerLines(Widget):
 
     def _count(self, changed: Sequence[int]) -> None:
         """Count the rows and the lines of the blocks that changed; those at the end may be new, or gone."""
-        del self._sizes[len(self._blocks) :], self._keys[len(self._blocks) :]
-        missing = len(self._blocks) - len(self._sizes)
-        self._keys += [0] * missing
-        self._sizes += [(0, 0)] * missing
+        length = len(self._blocks)
+        for counts in (self._keys, self._row_counts, self._line_counts):
+            del counts[length:]
+            counts.extend(repeat(0, length - len(counts)))
         for index in changed:
             self._keys[index] = next(_numbers)
             laid = self._laid(index)
-            self._sizes[index] = (len(laid.rows), len(laid.lines))
-        first = min(changed, default=len(self._blocks))
-        for ends, which in ((self._row_ends, 0), (self._line_ends, 1)):
+            self._row_counts[index], self._line_counts[index] = len(laid.rows), len(laid.lines)
+        first = min(changed, default=length)
+        for ends, counts in ((self._row_ends, self._row_counts), (self._line_ends, self._line_counts)):
             del ends[first:]
             start = ends[-1] if ends else 0
-            ends += islice(accumulate((size[which] for size in self._sizes[first:]), initial=start), 1, None)
+            ends.extend(islice(accumulate(counts[first:], initial=start), 1, None))
 
     def _laid(self, index: int) -> LaidBlock:
         key = (self._keys[index], self._laid_width)
@@ -233,12 +241,6 @@ class AnswerLines(Widget):
             self._laid_width = width
             self._count(range(len(self._blocks)))
             self._open_rows = []
-
-    def _size_updated(
-        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
-    ) -> bool:
-        # It was just laid out: a new height is no reason to lay out the screen a second time.
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     # Drawing
 
@@ -311,12 +313,16 @@ class AnswerLines(Widget):
             segments.append(Segment(" ", base.rich_style_with_offset(0, line)))
         return Strip(segments).adjust_cell_length(self.size.width, base.rich_style)
 
+    @property
+    def _scroll(self) -> AnswerScroll:
+        return next(each for each in self.ancestors if isinstance(each, AnswerScroll))
+
     def _style_of(self, style: Style | str) -> Style:
         """Return a style, with the background as it is in the style sheet: it may be a part of a colour."""
         if isinstance(style, Style) or not style.startswith("."):
             return self._get_style(style)
         if (known := self._styles.get(style)) is None:
-            rules = self.get_component_styles(style[1:])
+            rules = self._scroll.get_component_styles(style[1:])
             text = rules.text_style
             known = self._styles[style] = Style(
                 rules.background if rules.has_rule("background") else None,

@@ -8,9 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region, Size
 from textual.message import Message
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -24,6 +22,7 @@ from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from ..removal import remove
 from ..tones import DIM
 from .answer_lines import AnswerLines, DrawnRows
+from .tall_widget import TallWidget
 from .thumbnails import Thumbnails
 from .tool_tree import ToolTree
 
@@ -96,7 +95,7 @@ class Heading(Widget):
 _NO_CALLS: Final = AnswerPart("", 0, 0)
 
 
-class MessageView(Vertical):
+class MessageView(TallWidget, Vertical):
     """A message; an answer may be ``live``: it takes text as it is streamed, until it is settled."""
 
     class Pointed(Message):
@@ -134,12 +133,6 @@ class MessageView(Vertical):
             yield from (widget for _, widget in self._content)
             yield from self._pictures()
 
-    def _size_updated(
-        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
-    ) -> bool:
-        # It was just laid out: a new height is no reason to lay out the screen a second time.
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
-
     @property
     def texts(self) -> list[AnswerLines]:
         """The pieces of its text."""
@@ -149,11 +142,6 @@ class MessageView(Vertical):
     def calls(self) -> list[ToolTree]:
         """The calls of an answer, in one widget for each place in the text."""
         return [widget for _, widget in self._content if isinstance(widget, ToolTree)]
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        strips = super().render_lines(crop)
-        self._styles_cache.clear()  # else each row that was ever seen stays in memory
-        return strips
 
     def _pictures(self) -> Iterable[Thumbnails]:
         """Yield the pictures; the message is queried again for each, since it drops old data."""

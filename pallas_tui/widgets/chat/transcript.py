@@ -5,7 +5,6 @@ from itertools import takewhile
 from typing import ClassVar, Final
 
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.widget import Widget
@@ -21,14 +20,14 @@ from ...chat.conversation import KEEP, ChatConversation, ChatRun
 from ...runs.feed_run import FeedRun
 from ...text import UNICODE, Glyphs, count
 from ..removal import remove
-from .answer_lines import DrawnRows
+from .answer_lines import AnswerScroll, DrawnRows
 from .message_view import MessageView
 
 _RECENT: Final = 3
 """Answers whose runs may just have ended."""
 
 
-class Transcript(VerticalScroll, can_focus=True):
+class Transcript(AnswerScroll, can_focus=True):
     """The messages of one conversation, updated from the model by ``paint``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("transcript")
