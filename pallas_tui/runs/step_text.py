@@ -53,11 +53,9 @@ def spent_text(step: Step) -> str:
 
 def name_of(step: Step) -> str:
     """Return what was asked: a model, ``server/tool``, an agent, or for a summary."""
-    if step.kind == "compaction":
-        return "summary of older messages"
     if step.kind == "tool":
         return step.name.replace("__", "/", 1)
-    return step.name or step.kind if step.kind == "model" else f"{step.kind} {step.name}"
+    return step.name or step.kind if step.kind == "model" else step.words
 
 
 def facts_of(step: Step) -> Iterator[tuple[str, str]]:

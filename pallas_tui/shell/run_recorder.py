@@ -12,7 +12,7 @@ from pallas.safe_text import one_line
 
 from ..runs.feed_run import FeedRun
 from ..text import count
-from .fleet_actions import Overseer
+from .overseer import Overseer
 
 if TYPE_CHECKING:
     from pallas.model import Recording

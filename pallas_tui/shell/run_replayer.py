@@ -68,8 +68,8 @@ class RunReplayer(RunForker):
         self._show_replay(one_line(name, 60), read)
 
     def _show_replay(self, name: str, read: "ReadComparison") -> None:
+        from ..runs.replay_process import DEADLINE
         from ..runs.run_comparison import DiffSource
-        from ..runs.run_replay import DEADLINE
         from ..screens.run_screen import DiffScreen
 
         source = DiffSource((name, f"replay of {name}"), read, FETCHED_WITHIN + DEADLINE, is_replay=True)
@@ -77,6 +77,6 @@ class RunReplayer(RunForker):
 
 
 async def _replayed(recording: "Recording", root: Path) -> "Comparison":
-    from ..runs.run_replay import replayed
+    from ..runs.replay_process import replayed
 
     return await replayed(recording, root)

@@ -1,6 +1,7 @@
 """Pallas's own themes, those of the user, how well text can be read in one, and scrollbars in plain ASCII."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -21,9 +22,18 @@ SIXTEEN: Final = ("ansi-dark", "ansi-light")
 MAX_THEMES: Final = 50
 MAX_FILE: Final = 64 * 1024
 
+
+@dataclass
+class OwnTheme(Theme):
+    """A theme of Pallas's. ``dim`` is how much of its contrast quiet text keeps; 1 is all of it."""
+
+    dim: float = 1.0
+
+
 OWN: Final = (
-    Theme(
+    OwnTheme(
         name=DARK,
+        dim=0.78,
         primary="#3d8fd6",
         secondary="#5f87a8",
         accent="#ffb454",
@@ -43,8 +53,9 @@ OWN: Final = (
             "primary-muted": "#10293f",
         },
     ),
-    Theme(
+    OwnTheme(
         name=LIGHT,
+        dim=0.82,
         primary="#1f5f99",
         secondary="#44657f",
         accent="#8a4b00",
@@ -65,7 +76,7 @@ OWN: Final = (
             "primary-muted": "#cfe0f0",
         },
     ),
-    Theme(
+    OwnTheme(
         name="pallas-contrast-dark",
         primary="#4fb4ff",
         secondary="#9ad0ff",
@@ -88,7 +99,7 @@ OWN: Final = (
             "border": "#ffffff",
         },
     ),
-    Theme(
+    OwnTheme(
         name="pallas-contrast-light",
         primary="#003f8a",
         secondary="#00305e",
@@ -114,8 +125,7 @@ OWN: Final = (
     ),
 )
 
-_DIM: Final = {DARK: 0.78, LIGHT: 0.82, "pallas-contrast-dark": 1.0, "pallas-contrast-light": 1.0}
-"""How much of its contrast quiet text keeps, by theme; 1 is all of it."""
+_BY_NAME: Final = {theme.name: theme for theme in OWN}
 _COLOURS: Final = (
     "primary", "secondary", "accent", "warning", "error", "success",
     "foreground", "background", "surface", "panel", "boost",
@@ -143,8 +153,8 @@ class DimTextFilter(LineFilter):
 
     def follow(self, theme: str) -> None:
         """From now on as ``theme`` wants it; of others Textual's own measure holds."""
-        self.enabled = theme in _DIM
-        self._factor = _DIM.get(theme, 1.0)
+        self.enabled = theme in _BY_NAME
+        self._factor = _BY_NAME[theme].dim if self.enabled else 1.0
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """The segments with colours in place of dimness."""
@@ -184,7 +194,7 @@ def _luminance(colour: Color) -> float:
 
 def quiet(text: Color, background: Color, theme: str) -> Color:
     """What becomes of quiet text of that colour in one of Pallas's own themes."""
-    return background.blend(text, _DIM[theme])
+    return background.blend(text, _BY_NAME[theme].dim)
 
 
 def opposite(theme: str, dark: bool, available: set[str]) -> str:

@@ -3,8 +3,12 @@
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from pallas.config.agent_entries import ENTRIES
+from pallas.model.discovery import AGENT_KINDS, AgentKind
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"pallas": ROOT / "runtime" / "pallas", "pallas_tui": ROOT / "pallas_tui"}
@@ -34,6 +38,25 @@ def test_the_places_where_things_are_added_exist() -> None:
         place for place in places if not (ROOT / place).exists() and not (PACKAGES["pallas"] / place).exists()
     ]
     assert missing == []
+
+
+def test_what_is_usual_to_add_takes_four_places_at_most() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = page.partition("## Where to add things")[2].partition("\n## ")[0]
+    rows = [line.split(" | ", 1) for line in table.splitlines() if line.startswith("| ")][1:]
+    places = {
+        what.removeprefix("| "): len(re.findall(r"`[a-z_/]+(?:\.py|/)`", where)) for what, where in rows
+    }
+    assert len(places) > 10
+    assert {what for what, count in places.items() if count > 4} == {"a kind of agent"}
+
+
+def test_each_kind_of_agent_has_its_executor_and_its_keys() -> None:
+    assert set(AGENT_KINDS) == set(get_args(AgentKind)) == set(ENTRIES)
+    for facts in AGENT_KINDS.values():
+        module, _, name = facts.executor.partition(":")
+        source = PACKAGES["pallas"] / "executors" / f"{module.replace('.', '/')}.py"
+        assert f"\nclass {name}" in source.read_text("utf-8")
 
 
 def test_every_room_is_in_the_picture() -> None:

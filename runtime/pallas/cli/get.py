@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from pallas.cli.resources.resource_kinds import KINDS
 from pallas.cli.resources.shared_options import (
     FolderOption,
     LimitOption,
@@ -16,8 +17,13 @@ from pallas.cli.resources.shared_options import (
     reach_of,
 )
 
-_KINDS = "agents, llms, secrets, projects, threads, runs, questions, audit or replicas"
-LISTS = "agents, llms, secrets, projects, threads, runs, questions, audit, replicas, limits or costs"
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+_KINDS = _listed([each.plural for each in KINDS.values() if each.has_names])
+LISTS = _listed([each.plural for each in KINDS.values()])
 
 
 def get(

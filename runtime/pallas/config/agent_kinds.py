@@ -1,10 +1,13 @@
 """What an entry under ``agents:`` says in addition to what all of them have, as a value of its ``kind``."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from pallas.model import AgentKind
 from pallas.model.redaction import is_sensitive
 
 from .agent_entries import (
@@ -18,9 +21,11 @@ from .agent_entries import (
 from .command import command_of
 from .files import folder_like, is_folder, module_problem
 from .kinds import HandlerConfig, RemoteConfig, RouterConfig, TypedConfig, WorkerConfig
+from .models import AgentConfig, RestartConfig
 from .network import local_port
 from .notes import suggest
 from .section import Section
+from .supervision import RESTART
 from .tree import Node, Table, key_variable, unset_in
 from .typed_handlers import (
     check_module,
@@ -37,8 +42,37 @@ MAX_EXAMPLE: Final = 500
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
+_RESTARTS: Final[Mapping[AgentKind, RestartConfig]] = {
+    # Five restarts in a minute, and the failure after those is a crash loop (DR-29).
+    "worker": RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0),
+    # It is started elsewhere and comes back without notice: it is tried again for ever.
+    "remote": RestartConfig(backoff=1.0, backoff_max=30.0, crashes=1_000, within=60.0),
+}
+"""What becomes of an agent that fails where ``restart:`` does not say it, by kind."""
+
 type Members = tuple[tuple[str, str, Where], ...]
 """Names of other agents that an agent names, each with its key and its place."""
+
+
+def with_own_values(config: AgentConfig, entry: AgentEntry, root: Path) -> tuple[AgentConfig, Members]:
+    """``config`` with what an agent of its kind has in addition to all, and the agents that it names."""
+    members: Members = ()
+    match entry:
+        case WorkerEntry():
+            config = replace(config, worker=worker_of(entry, config.name, root))
+        case RemoteEntry():
+            config = replace(config, remote=remote_of(entry, config.name))
+        case HandlerEntry():
+            config = replace(config, handler=handler_of(entry, root, config.name))
+        case RouterEntry():
+            router, members = router_of(entry)
+            config = replace(config, router=router)
+    return config, members
+
+
+def restart_without_words(kind: AgentKind) -> RestartConfig:
+    """What becomes of an agent of that kind that fails, where ``restart:`` does not say it."""
+    return _RESTARTS.get(kind, RESTART)
 
 
 def capability_words(entry: AgentEntry) -> tuple[str, ...]:

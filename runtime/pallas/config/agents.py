@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pallas.model import AgentKind
-
 from .agent_entries import (
     MAX_TEXT,
     AgentEntry,
@@ -15,10 +13,7 @@ from .agent_entries import (
     HandlerEntry,
     IconEntry,
     LlmEntry,
-    RemoteEntry,
-    RouterEntry,
     UnknownEntry,
-    WorkerEntry,
     note_foreign_keys,
 )
 from .agent_kinds import (
@@ -26,20 +21,18 @@ from .agent_kinds import (
     capability_words,
     environment_of,
     examples_of,
-    handler_of,
-    remote_of,
-    router_of,
-    worker_of,
+    restart_without_words,
+    with_own_values,
 )
 from .auth_section import AgentAuth, agent_auth
 from .cards import SUFFIXES, card_files
 from .files import file_like, folder_like, is_file, is_folder, project_file
 from .limits_section import limits_of
-from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
+from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need
 from .params import read_params
 from .ports import Ports
 from .providers import providers_of
-from .supervision import RESTART, needs_of, restart_of, unfinished_of
+from .supervision import needs_of, restart_of, unfinished_of
 from .textfile import text_problem
 from .tool_section import tool_rules_of
 from .typed_handlers import Named, check_module, once_each
@@ -53,13 +46,6 @@ SCOPES: Final[Mapping[str, InstanceScope]] = {
     "shared": "pooled",
     "connection": "conversation",
 }
-RESTARTS: Final[Mapping[AgentKind, RestartConfig]] = {
-    # Five restarts in a minute, and the failure after those is a crash loop (DR-29).
-    "worker": RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0),
-    # It is started elsewhere and comes back without notice: it is tried again for ever.
-    "remote": RestartConfig(backoff=1.0, backoff_max=30.0, crashes=1_000, within=60.0),
-}
-"""What becomes of an agent that fails where ``restart:`` does not say it, by kind."""
 MAX_NAME: Final = 100
 _SIZE: Final = re.compile(r"\d+x\d+|any", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -111,11 +97,7 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
         ports.claim(entry.port, f"agent {name}", section.place("port"), section.key("port"))
     title = entry.title or name.title()[:MAX_TEXT]
     kind = "llm" if isinstance(entry, UnknownEntry) else entry.kind
-    router, members = router_of(entry) if isinstance(entry, RouterEntry) else (None, ())
     needs = needs_of(section, entry.depends_on)
-    # A router takes runs while one of those it chooses among does not: it only follows them.
-    implied = tuple(Need(member, "started") for member, _, _ in members)
-    wanted = (*reversed(implied), *(need for need, _ in reversed(needs)))
     peers = once_each(entry.listed("peers")) if isinstance(entry, LlmEntry | HandlerEntry) else ()
     config = AgentConfig(
         name=name,
@@ -125,26 +107,26 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
         agent=(entry.agent or "") if isinstance(entry, LlmEntry) else "",
         title=title,
         description=entry.description or title,
-        needs=tuple({need.name: need for need in wanted}.values())[::-1],
         icons=icons_of(entry),
         run_timeout=entry.run_timeout,
         start_timeout=entry.start_timeout,
-        restart=restart_of(entry.restart, RESTARTS.get(kind, RESTART)),
+        restart=restart_of(entry.restart, restart_without_words(kind)),
         unfinished_calls=unfinished_of(entry.unfinished_calls),
         tools=tool_rules_of(entry.tools, name),
         params=read_params(section),
         kind=kind,
         capabilities=capability_words(entry),
         examples=examples_of(entry),
-        worker=worker_of(entry, name, root) if isinstance(entry, WorkerEntry) else None,
-        remote=remote_of(entry, name) if isinstance(entry, RemoteEntry) else None,
-        handler=handler_of(entry, root, name) if isinstance(entry, HandlerEntry) else None,
         isolation=entry.isolation if isinstance(entry, LlmEntry | HandlerEntry) else "none",
-        router=router,
         peers=tuple(peer for peer, _ in peers),
         limits=limits_of(entry.limits),
         where=section.where,
     )
+    config, members = with_own_values(config, entry, root)
+    # A router takes runs while one of those it chooses among does not: it only follows them.
+    implied = tuple(Need(member, "started") for member, _, _ in members)
+    wanted = (*reversed(implied), *(need for need, _ in reversed(needs)))
+    config = replace(config, needs=tuple({need.name: need for need in wanted}.values())[::-1])
     return Draft(
         _with_model(entry, config) if isinstance(entry, LlmEntry) else config,
         tuple((need.name, where) for need, where in needs),

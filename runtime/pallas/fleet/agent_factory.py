@@ -9,23 +9,14 @@ from typing import Any, Final
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
 from pallas.executors.replay.replay import is_answered, replays_models
-from pallas.model import AgentKind, Fault, FaultType, LockMode
-from pallas.model.discovery import IN_PROCESS
+from pallas.model import Fault, FaultType, LockMode
+from pallas.model.discovery import AGENT_KINDS, IN_PROCESS
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
-# Where each kind's executor is. An agent of one kind never imports what the others need.
-_EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {
-    "llm": ("pallas.executors.fastagent.fastagent_executor", "FastAgentExecutor"),
-    "handler": ("pallas.executors.handler.handler_executor", "HandlerExecutor"),
-    "worker": ("pallas.executors.worker.worker_executor", "WorkerExecutor"),
-    "remote": ("pallas.executors.remote.remote_executor", "RemoteExecutor"),
-    "router": ("pallas.executors.router.router_executor", "RouterExecutor"),
-}
-_TYPED: Final = ("pallas.executors.typed.typed_executor", "TypedExecutor")
-_PROCESS: Final = ("pallas.executors.process.process_executor", "ProcessExecutor")
-
-_RECORDED: Final = ("pallas.executors.replay.recorded_agent", "RecordedAgent")
+_TYPED: Final = "typed.typed_executor:TypedExecutor"
+_PROCESS: Final = "process.process_executor:ProcessExecutor"
+_RECORDED: Final = "replay.recorded_agent:RecordedAgent"
 
 
 async def make_executor(
@@ -79,16 +70,18 @@ def is_typed(config: AgentConfig) -> bool:
     return config.typed is not None
 
 
-def _executor_of(config: AgentConfig) -> tuple[str, str]:
+def _executor_of(config: AgentConfig) -> str:
+    """Where its executor is: an agent of one kind never imports what the others need."""
     if (config.kind not in IN_PROCESS and replays_models()) or is_answered(config.name):
         return _RECORDED
     if config.kind == "llm" and config.isolation == "process":
         return _PROCESS
-    return _TYPED if is_typed(config) else _EXECUTORS[config.kind]
+    return _TYPED if is_typed(config) else AGENT_KINDS[config.kind].executor
 
 
-def _imported(config: AgentConfig, executor: tuple[str, str]) -> Any:
-    module, name = executor
+def _imported(config: AgentConfig, executor: str) -> Any:
+    path, _, name = executor.partition(":")
+    module = f"pallas.executors.{path}"
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:

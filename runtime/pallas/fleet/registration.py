@@ -9,10 +9,9 @@ from typing import Any, Final, Protocol
 
 from pallas.catalog.spec_fields import check_name
 from pallas.config import AgentConfig, Project
-from pallas.config.agents import RESTARTS
+from pallas.config.agent_kinds import restart_without_words
 from pallas.config.auth import AuthConfig
 from pallas.config.kinds import HandlerConfig, WorkerConfig
-from pallas.config.models import RestartConfig
 from pallas.config.where import Where
 from pallas.executors.handler.handler_shape import shape_of
 from pallas.handlers import Registered
@@ -132,7 +131,7 @@ class Registrations:
             kind="worker",
             capabilities=_words(str(name), capabilities),
             worker=worker if worker.agent_id else replace(worker, agent_id=name),
-            restart=RESTARTS.get("worker", RestartConfig()),
+            restart=restart_without_words("worker"),
             where=Where(SOURCE),
         )
         return self._add(config, first=replace_)

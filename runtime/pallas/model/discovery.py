@@ -5,12 +5,32 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 AgentKind = Literal["llm", "handler", "worker", "remote", "router"]
-IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
-"""Kinds of agents that the fleet answers for itself; a program or another fleet answers for the others."""
 Availability = Literal["ready", "busy", "unavailable"]
 SessionStatus = Literal["active", "busy", "idle", "failed"]
 ProviderKind = Literal["llm", "embedding", "reranker"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class KindFacts:
+    """What the rest of Pallas has to know of a kind of agent."""
+
+    executor: str  # ``module:Class`` below ``pallas.executors``, imported when the first such agent starts
+    in_process: bool = True  # the fleet answers for it itself, not a program or another fleet
+
+
+AGENT_KINDS: Final[Mapping[AgentKind, KindFacts]] = {
+    "llm": KindFacts("fastagent.fastagent_executor:FastAgentExecutor"),
+    "handler": KindFacts("handler.handler_executor:HandlerExecutor"),
+    "worker": KindFacts("worker.worker_executor:WorkerExecutor", in_process=False),
+    "remote": KindFacts("remote.remote_executor:RemoteExecutor", in_process=False),
+    "router": KindFacts("router.router_executor:RouterExecutor"),
+}
+"""Each kind of agent that there is."""
+IN_PROCESS: Final[frozenset[AgentKind]] = frozenset(
+    kind for kind, facts in AGENT_KINDS.items() if facts.in_process
+)
+"""Kinds of agents that the fleet answers for itself; a program or another fleet answers for the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,13 @@ class Step:
     unpriced: int = 0  # how many of its answers no price is known of
 
     @property
+    def words(self) -> str:
+        """What was asked, in a line: its kind with the name."""
+        if self.kind == "compaction":
+            return "summary of older messages"
+        return f"{self.kind} {self.name}".strip()
+
+    @property
     def tokens_per_second(self) -> float | None:
         """Tokens of the answer for each second after its first piece.
 

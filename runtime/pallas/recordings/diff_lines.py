@@ -75,8 +75,7 @@ def name_of(node: DiffNode) -> str:
     """What a run or a step is: an agent, a model, a tool."""
     if isinstance(node, RunDiff):
         return f"run of {node.shown.agent}"
-    step = node.shown.step
-    return "summary of older messages" if step.kind == "compaction" else f"{step.kind} {step.name}".strip()
+    return node.shown.step.words
 
 
 def place_of(node: DiffNode) -> str:
