@@ -1,6 +1,6 @@
 """The records of the ledger: threads, their messages, runs and resources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -265,7 +265,10 @@ class RunTexts:
 
 
 class EndedRun(NamedTuple):
-    """A finished run as it is stored. Events are numbered; ``run`` is None for a run of a thread."""
+    """A finished run as it is stored. Events are numbered; ``run`` is None for a run of a thread.
+
+    ``uses`` are the digests of the shared blobs of its steps, and of all long texts of its blobs.
+    """
 
     run_id: str
     run: RunRecord | None
@@ -273,3 +276,4 @@ class EndedRun(NamedTuple):
     steps: Sequence[StoredStep] = ()
     blobs: Sequence[Blob] = ()
     texts: RunTexts | None = None
+    uses: Collection[str] = ()
