@@ -1,6 +1,7 @@
 """Long texts of a run are recorded as a whole, stored once, and deleted with the last run that had them."""
 
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
@@ -112,6 +113,28 @@ def assert_whole(found: Iterable[str]) -> None:
         assert any(text in each for each in found), name
 
 
+async def assert_storage(fleet: Served) -> None:
+    """What `pallas get storage` and REST say of the ledger with two turns."""
+    found = {each["what"]: each for each in await documents(fleet)}
+    assert found["database"]["storedBytes"] > 100_000
+    assert [found[name]["count"] for name in ("threads", "runs", "steps", "long texts")] == [2, 2, 6, 3]
+    whole = found["long texts"]
+    assert 1_300_000 < whole["characters"] < 1_400_000
+    assert whole["characters"] > whole["storedBytes"] > 100_000
+    assert whole["limitBytes"] == 2 * 2**30
+    assert found["growth of a turn"]["storedBytes"] > whole["storedBytes"] / 3
+    table = await typed("get", "storage", "-p", str(fleet.root))
+    assert re.search(r"^long texts +3 +1,3\d\d,\d\d\d +\d+\.\d KiB +2\.0 GiB$", table, re.MULTILINE), table
+
+
+async def documents(fleet: Served) -> list[dict[str, Any]]:
+    async with rest(fleet) as http:
+        sent: list[dict[str, Any]] = (await http.get("/storage")).json()["items"]
+    shown = json.loads(await typed("get", "storage", "-o", "json", "-p", str(fleet.root)))
+    assert [each["what"] for each in shown["items"]] == [each["what"] for each in sent]
+    return sent
+
+
 async def test_each_text_is_whole_in_the_recording_and_goes_with_the_last_run(
     fleet: Served, database_url: str, tmp_path: Path
 ) -> None:
@@ -136,6 +159,7 @@ async def test_each_text_is_whole_in_the_recording_and_goes_with_the_last_run(
         assert [each and each.lacks for each in details] == [(), ()]
         bodies = [body for each in details if each is not None for body in (each.request, each.response)]
         assert_whole(strings([json.loads(body) for body in bodies]))
+        await assert_storage(fleet)
         later = partial(forget_unused, now=time() + 3 * 3600)
         for run, left in ((runs[0], 3), (runs[1], 0)):
             async with rest(fleet) as http:

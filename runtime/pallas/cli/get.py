@@ -17,7 +17,7 @@ from pallas.cli.resources.shared_options import (
 )
 
 _KINDS = "agents, llms, secrets, projects, threads, runs, questions, audit or replicas"
-LISTS = "agents, llms, secrets, projects, threads, runs, questions, audit, replicas, limits or costs"
+LISTS = "agents, llms, secrets, projects, threads, runs, questions, audit, replicas, limits, storage or costs"
 
 
 def get(
@@ -111,6 +111,7 @@ def get(
     pallas get audit                                      who was asked, who answered, what was called
     pallas get replicas                                   the fleets on the same database
     pallas get limits                                     what callers and agents have used today
+    pallas get storage                                    what the ledger holds
     pallas get costs --by model --since 7d                what runs cost, the dearest first
     """
     reach = reach_of(context, folder, url, token)

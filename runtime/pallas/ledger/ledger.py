@@ -31,6 +31,7 @@ from .session_store import SessionStore
 from .spending_store import SpendingStore, forget_spending
 from .sqlite import SqliteDatabase
 from .step_store import StepStore
+from .storage_store import StorageStore
 from .tables import idempotency, meta, run_events, runs, threads
 from .task_store import TaskStore, forget_old
 from .thread_table import ThreadRows
@@ -112,6 +113,7 @@ class Ledger:
         self.steps = StepStore(database)
         self.spending = SpendingStore(database, life)
         self.costs = CostStore(database)
+        self.storage = StorageStore(database, self.room)
         self.tasks = TaskStore(database, life, clock)
         self.questions = QuestionStore(database, life, clock)
         self.sessions = SessionStore(database, life, clock)

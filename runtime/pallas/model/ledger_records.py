@@ -180,6 +180,17 @@ class ReplicaRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StoragePart:
+    """What a ledger holds of one kind; None where it is not known, or does not apply."""
+
+    what: str
+    count: int | None = None
+    stored: int | None = None  # bytes, as they are stored
+    size: int | None = None  # characters, before they were compressed
+    limit: int | None = None  # of the bytes as stored
+
+
+@dataclass(frozen=True, slots=True)
 class RunElsewhere:
     """A run of another replica, without its texts. ``run`` has only the beginning of its thread's id."""
 
