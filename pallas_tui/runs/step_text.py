@@ -93,6 +93,7 @@ def lines_of(detail: StepDetail) -> list[Line]:
     for name, value in facts_of(step):
         if value:
             lines.append(((f"{name:<13}", _DIM), (value, _WARNING if name == "fault" else "")))
+    lines += [((f"{'lacks':<13}", _DIM), (sanitize(each), _WARNING)) for each in detail.lacks]
     if step.kind == "model":
         lines += _model_lines(step, view)
     else:

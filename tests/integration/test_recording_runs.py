@@ -369,7 +369,7 @@ def noted(kind: str, text: str) -> bytes:
         return noted_gif(text)
     more = {"PNG": {"pnginfo": notes}, "JPEG": {"comment": text}, "WEBP": {"xmp": text}}[kind]
     picture.save(buffer, kind, exif=exif, **more)
-    return buffer.getvalue()
+    return buffer.getvalue() + text.encode()  # behind its end
 
 
 def noted_gif(text: str) -> bytes:

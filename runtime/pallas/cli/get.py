@@ -117,6 +117,7 @@ def get(
     pallas get audit                                      who was asked, who answered, what was called
     pallas get replicas                                   the fleets on the same database
     pallas get limits                                     what callers and agents have used today
+    pallas get storage                                    what the ledger holds
     pallas get costs --by model --since 7d                what runs cost, the dearest first
     """
     reach = reach_of(context, folder, url, token)

@@ -107,6 +107,8 @@ class AgentsFile(FileModel):
     """Tell every caller what is at each port."""
     database_url: Maybe[Annotated[str, TextRule(database_url_problem), Secret()]] = None
     """Where threads are: ``sqlite:///FILE``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, ``memory``."""
+    step_texts_mib: Annotated[int, Field(ge=0, le=1_048_576)] = 2_048
+    """MiB that long texts in steps of runs may take in the database; of later ones the length is kept."""
     default_agent: Maybe[Line] = None
     """The agent that is meant where a caller of the bridge names none."""
     sessions: SessionLimits | None = None

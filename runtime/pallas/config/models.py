@@ -358,6 +358,7 @@ class Project:
     ``prices`` are those of models that the project gives itself, the first one that fits counts.
     ``handed_over`` are the values of the variables that entries hand to a child process or into a header.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
+    ``step_texts_mib`` is how many MiB the long texts of steps may take there.
     """
 
     root: Annotated[Path, NO_EFFECT]
@@ -386,6 +387,7 @@ class Project:
     allowed_hosts: Annotated[tuple[str, ...], AT_ONCE] = ()
     server_cards: Annotated[bool, AT_ONCE] = False
     database_url: Annotated[str, AT_START] = field(default="", repr=False)
+    step_texts_mib: Annotated[int, AT_START] = 2_048
     sessions: Annotated[SessionLimits, AT_ONCE] = field(default_factory=SessionLimits)
     tasks: Annotated[TasksConfig, AT_ONCE] = field(default_factory=TasksConfig)
     verdict: Annotated[VerdictConfig, AT_ONCE] = field(default_factory=VerdictConfig)

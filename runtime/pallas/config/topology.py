@@ -99,6 +99,7 @@ def read_topology(
         allowed_hosts=_allowed_hosts(given),
         server_cards=given.server_cards,
         database_url=given.database_url or "",
+        step_texts_mib=given.step_texts_mib,
         sessions=given.sessions or SessionLimits(),
         tasks=given.tasks or TasksConfig(),
         verdict=given.verdict or VerdictConfig(),

@@ -132,6 +132,7 @@ class Storage:
             self.ledger = await ledgers.open_ledger(url)
         ledger = self.ledger
         assert ledger is not None
+        ledger.room.most_mib = project.step_texts_mib
         _same_principals(ledger.salt)
         self._kernel.use_ledger(ledger)
         if self._kernel.spending is not None:

@@ -17,6 +17,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.run_values import OF_AGENTS
 
 from . import claims, lives
+from .blob_store import TextRoom, forget_unused
 from .claims import Estate
 from .cost_store import CostStore
 from .database import UPGRADE_SECONDS, Database, DatabaseFault, Reading, in_detail, insert_new
@@ -29,7 +30,8 @@ from .schema import bring_up_to_date
 from .session_store import SessionStore
 from .spending_store import SpendingStore, forget_spending
 from .sqlite import SqliteDatabase
-from .step_store import StepStore, forget_unused
+from .step_store import StepStore
+from .storage_store import StorageStore
 from .tables import idempotency, meta, run_events, runs, threads
 from .task_store import TaskStore, forget_old
 from .thread_table import ThreadRows
@@ -76,7 +78,6 @@ def prune(connection: Connection, now: float, keep_s: float = KEEP_SECONDS, limi
     nested = [row.thread_id for row in found if row.surface in OF_AGENTS and row.thread_id is not None]
     unused = threads.c.updated_at < now - keep_s
     connection.execute(delete(threads).where(threads.c.id.in_(nested), unused))
-    forget_unused(connection)
     value = f"{found[-1].started_at!r}:{found[-1].id}"
     if mark is None:
         connection.execute(insert(meta), [{"key": _MARK, "value": value}])
@@ -107,10 +108,12 @@ class Ledger:
         self.life = life
         self.salt = salt
         self.threads = ThreadRows(database, life, clock)
-        self.runs = RunStore(database, life, clock)
+        self.room = TextRoom()
+        self.runs = RunStore(database, life, clock, self.room)
         self.steps = StepStore(database)
         self.spending = SpendingStore(database, life)
         self.costs = CostStore(database)
+        self.storage = StorageStore(database, self.room)
         self.tasks = TaskStore(database, life, clock)
         self.questions = QuestionStore(database, life, clock)
         self.sessions = SessionStore(database, life, clock)
@@ -234,6 +237,7 @@ class Ledger:
                 await self.database.write(self._forget_keys)
                 await self.database.write(lambda connection: forget_spending(connection, self._clock()))
                 await self._prune()
+                await self.database.write(lambda connection: forget_unused(connection, self._clock()))
             except Fault as fault:
                 log.warning("the ledger's regular work failed: %s", in_detail(fault))
 

@@ -11,6 +11,7 @@ from pallas.model.codec import decode, encode_fields, loads, visible
 from pallas.safe_text import without_controls
 
 from . import step_store, turn_statements
+from .blob_store import TextRoom, add_blobs, add_texts
 from .database import Database, Reading, insert_new
 from .message_rows import run_record
 from .page_cursor import check_limit, cursor_of, place_of
@@ -66,11 +67,12 @@ class KeyState(NamedTuple):
 class RunStore:
     """The runs of one ledger. Raises Fault (TRANSPORT, TIMEOUT) if the database fails."""
 
-    def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, life: str, clock: Callable[[], float], room: TextRoom) -> None:
         self._database = database
         self._life = life
         self._clock = clock
         self._mine: Reading[OwnRuns] | None = None
+        self._room = room
 
     async def begin(self, run: RunRecord) -> None:
         """Record that a run without a thread begins."""
@@ -299,12 +301,13 @@ class RunStore:
             if values := [row for run_id in there for row in rows[run_id]]:
                 connection.execute(insert_new(connection, run_events).on_conflict_do_nothing(), values)
             known = [each for each in left if each.run_id in there]
+            uses = {(each.run_id, digest) for each in known for digest in each.uses}
             step_store.add(
-                connection,
-                chain.from_iterable(each.steps for each in known),
-                [(each.run_id, blob) for each in known for blob in each.blobs],
-                now,
+                connection, chain.from_iterable(each.steps for each in known), self._room, uses, now
             )
+            blobs = [(each.run_id, blob) for each in known for blob in each.blobs]
+            add_texts(connection, [text for _, blob in blobs for text in blob.texts], self._room, now)
+            add_blobs(connection, blobs, uses, now)
 
         await self._database.write(work)
 

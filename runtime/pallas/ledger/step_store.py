@@ -1,18 +1,19 @@
 """The steps of runs. Requests are references to blobs: a step costs as much in a long conversation."""
 
 import json
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import batched
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, literal, select, update
+from sqlalchemy import Connection, literal, select, update
 
-from pallas.model import Blob, Step, StepDetail, StoredField, StoredStep, Usage
+from pallas.model import Step, StepDetail, StoredField, StoredStep, Usage
 from pallas.model.codec import decode, encode_clean
+from pallas.model.long_strings import LEFT_OUT, LongText, shortened_json, whole_json
 from pallas.model.spend_limits import NOTHING, Amount
 
+from .blob_store import TextRoom, add_texts, lacking, packed, texts_in, unpacked
 from .database import Database, insert_new
 from .tables import CAUSED, blobs, runs, steps
 
@@ -20,14 +21,9 @@ MAX_STEPS: Final = 1_000
 """Most steps of a run that are returned."""
 MAX_MESSAGES: Final = 10_000
 """Most messages of a request that are put together."""
-HOUR: Final = 3600.0
 _GONE: Final = '"[a message that is not stored any more]"'
-_PLAIN: Final = b"\0"
-_PACKED: Final = b"\1"
 _AT_ONCE: Final = 500
 """Most values of one condition."""
-_PACKED_FROM: Final = 512
-"""Characters from which a text is compressed."""
 
 
 class StepStore:
@@ -52,9 +48,12 @@ class StepStore:
             if row is None:
                 return None
             stored = decode(StoredStep, json.loads(row.body))
-            return StepDetail(
-                stored.step, _request(connection, stored.fields), _text(row.response), stored.headers
-            )
+            users = {run_id}
+            request, response = _request(connection, stored.fields, users), unpacked(row.response)
+            texts = texts_in(connection, (request, response), users)
+            request, response = whole_json(request, texts), whole_json(response, texts)
+            lacks = tuple(lacking(connection, (request, response)))
+            return StepDetail(stored.step, request, response, stored.headers, lacks)
 
         return await self._database.read(work)
 
@@ -67,7 +66,7 @@ class StepStore:
             for some in batched(wanted, _AT_ONCE, strict=False):
                 place = (blobs.c.scope == "", blobs.c.digest.in_(some))
                 rows = connection.execute(select(blobs.c.digest, blobs.c.body).where(*place))
-                found |= {row.digest: _text(row.body) for row in rows}
+                found |= {row.digest: unpacked(row.body) for row in rows}
             return found
 
         return await self._database.read(work)
@@ -116,26 +115,22 @@ def _amount(step: Step) -> Amount:
 
 
 def add(
-    connection: Connection, entries: Iterable[StoredStep], new: Iterable[tuple[str, Blob]], now: float
+    connection: Connection,
+    entries: Iterable[StoredStep],
+    room: TextRoom,
+    uses: set[tuple[str, str]],
+    now: float,
 ) -> None:
-    """Store steps of runs that exist, and ``(run_id, blob)`` of the blobs that may not be stored yet."""
-    rows = {
-        (blob.scope, blob.digest): {
-            "scope": blob.scope,
-            "digest": blob.digest,
-            "parent": blob.parent,
-            "run_id": run_id if blob.scope else None,
-            "used_at": now,
-            "body": _packed(blob.body),
-        }
-        for run_id, blob in new
-    }
-    if rows:
-        insert = insert_new(connection, blobs).on_conflict_do_update(
-            index_elements=[blobs.c.scope, blobs.c.digest], set_={"used_at": now}
-        )
-        connection.execute(insert, list(rows.values()))
-    if values := [_row(entry) for entry in entries]:
+    """Store steps of runs that exist, with the long texts of their responses; these are added to ``uses``."""
+    values: list[dict[str, Any]] = []
+    texts: list[LongText] = []
+    for entry in entries:
+        response, found = shortened_json(entry.response)
+        values.append(_row(entry, response))
+        texts += found
+        uses.update((entry.step.run_id, each.digest) for each in found)
+    add_texts(connection, texts, room, now)
+    if values:
         insert = insert_new(connection, steps)
         newer = {
             name: insert.excluded[name] for name in ("name", "state", "body", "cost", "unpriced", "response")
@@ -144,13 +139,7 @@ def add(
         connection.execute(insert.on_conflict_do_update(index_elements=index, set_=newer), values)
 
 
-def forget_unused(connection: Connection) -> None:
-    """Delete shared blobs that no run sent which is left."""
-    oldest = select(func.coalesce(func.min(runs.c.started_at), literal(float("1e18")))).scalar_subquery()
-    connection.execute(delete(blobs).where(blobs.c.run_id.is_(None), blobs.c.used_at < oldest - 2 * HOUR))
-
-
-def _row(entry: StoredStep) -> dict[str, Any]:
+def _row(entry: StoredStep, response: str) -> dict[str, Any]:
     step = entry.step
     return {
         "run_id": step.run_id,
@@ -162,53 +151,46 @@ def _row(entry: StoredStep) -> dict[str, Any]:
         "body": encode_clean(entry, without={"response"}),
         "cost": step.cost,
         "unpriced": step.unpriced,
-        "response": _packed(entry.response),
+        "response": packed(response),
     }
 
 
-def _request(connection: Connection, fields: Sequence[StoredField]) -> str:
+def _request(connection: Connection, fields: Sequence[StoredField], users: set[str]) -> str:
+    """The request, with its long texts shortened; the runs that sent these are added to ``users``."""
     if not fields:
         return ""
-    pieces = [f"{json.dumps(field.name)}:{_value(connection, field)}" for field in fields]
+    pieces = [f"{json.dumps(field.name)}:{_value(connection, field, users)}" for field in fields]
     return "{" + ",".join(pieces) + "}"
 
 
-def _value(connection: Connection, field: StoredField) -> str:
+def _value(connection: Connection, field: StoredField, users: set[str]) -> str:
     if field.text:
         return field.text
     found = [_shared(connection, digest) for digest in field.shared]
     if not field.scope:
         return found[0] if found else "null"
-    return f"[{','.join((*found, *_chain(connection, field.scope, field.last)))}]"
+    return f"[{','.join((*found, *_chain(connection, field.scope, field.last, users)))}]"
 
 
 def _shared(connection: Connection, digest: str) -> str:
     wanted = select(blobs.c.body).where(blobs.c.scope == "", blobs.c.digest == digest)
     body = connection.execute(wanted).scalar_one_or_none()
-    return _GONE if body is None else _text(body)
+    return _GONE if body is None else unpacked(body)
 
 
-def _chain(connection: Connection, scope: str, last: str) -> list[str]:
+def _chain(connection: Connection, scope: str, last: str, users: set[str]) -> list[str]:
     """The messages up to the one with the digest ``last``, oldest first."""
     if not last:
         return []
-    columns = (blobs.c.digest, blobs.c.parent, blobs.c.body)
+    columns = (blobs.c.digest, blobs.c.parent, blobs.c.run_id, blobs.c.body)
     first = select(*columns, literal(1).label("depth")).where(blobs.c.scope == scope, blobs.c.digest == last)
     chain = first.cte("chain", recursive=True)
     before = select(*columns, (chain.c.depth + 1).label("depth")).where(
         blobs.c.scope == scope, blobs.c.digest == chain.c.parent, chain.c.depth < MAX_MESSAGES
     )
     chain = chain.union_all(before)
-    rows = connection.execute(select(chain.c.parent, chain.c.body).order_by(chain.c.depth.desc())).all()
-    texts = [_text(row.body) for row in rows]
+    wanted = select(chain.c.parent, chain.c.run_id, chain.c.body).order_by(chain.c.depth.desc())
+    rows = connection.execute(wanted).all()
+    texts = [unpacked(row.body) for row in rows]
+    users.update(row.run_id for row, text in zip(rows, texts, strict=True) if LEFT_OUT.search(text))
     return texts if rows and not rows[0].parent else [_GONE, *texts]
-
-
-def _packed(text: str) -> bytes:
-    raw = text.encode("utf-8", "replace")
-    return _PLAIN + raw if len(raw) < _PACKED_FROM else _PACKED + zlib.compress(raw, 1)
-
-
-def _text(data: bytes) -> str:
-    raw = data[1:]
-    return (zlib.decompress(raw) if data[:1] == _PACKED else raw).decode()

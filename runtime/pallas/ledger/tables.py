@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from .storable_text import Words
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 18))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 19))
 """All revisions of the tables, oldest first; the last one is the current one."""
 
 HEAD: Final = REVISIONS[-1]
@@ -322,6 +322,30 @@ blobs: Final = Table(
     # When a shared one was sent last, to the hour.
     Column("used_at", Double, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+texts: Final = Table(
+    "texts",
+    metadata,
+    # Long texts of steps. Each is a blob in the scope "text", unless there was no room for it.
+    Column("digest", Text, primary_key=True),
+    # Its characters, and the bytes of its blob.
+    Column("size", BigInteger, nullable=False),
+    Column("stored", BigInteger, nullable=False),
+    # As of its blob.
+    Column("used_at", Double, nullable=False),
+    # Why there is no blob.
+    _text("lost"),
+)
+
+blob_uses: Final = Table(
+    "blob_uses",
+    metadata,
+    # The runs of shared blobs and of long texts: what has none is deleted.
+    Column("run_id", Words, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Index(None, "digest"),
     sqlite_with_rowid=False,
 )
 

@@ -1,6 +1,6 @@
 """The records of the ledger: threads, their messages, runs and resources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -180,6 +180,17 @@ class ReplicaRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StoragePart:
+    """What a ledger holds of one kind; None where it is not known, or does not apply."""
+
+    what: str
+    count: int | None = None
+    stored: int | None = None  # bytes, as they are stored
+    size: int | None = None  # characters, before they were compressed
+    limit: int | None = None  # of the bytes as stored
+
+
+@dataclass(frozen=True, slots=True)
 class RunElsewhere:
     """A run of another replica, without its texts. ``run`` has only the beginning of its thread's id."""
 
@@ -265,7 +276,10 @@ class RunTexts:
 
 
 class EndedRun(NamedTuple):
-    """A finished run as it is stored. Events are numbered; ``run`` is None for a run of a thread."""
+    """A finished run as it is stored. Events are numbered; ``run`` is None for a run of a thread.
+
+    ``uses`` are the digests of the shared blobs of its steps, and of all long texts of its blobs.
+    """
 
     run_id: str
     run: RunRecord | None
@@ -273,3 +287,4 @@ class EndedRun(NamedTuple):
     steps: Sequence[StoredStep] = ()
     blobs: Sequence[Blob] = ()
     texts: RunTexts | None = None
+    uses: Collection[str] = ()

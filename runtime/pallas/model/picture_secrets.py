@@ -21,6 +21,8 @@ from .steps import StepDetail
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _PNG_NOTES: Final = (b"tEXt", b"zTXt", b"iTXt", b"eXIf")
 _WEBP_NOTES: Final = (b"EXIF", b"XMP ")
+_JPEG_NOTES: Final = frozenset({0xE1, *range(0xE3, 0xEE), 0xFE})
+_MARKER: Final = re.compile(rb"\xff[^\xff]", re.DOTALL)
 _GIF_KEPT: Final = (b"NETSCAPE2.0", b"ANIMEXTS1.0", b"ICCRGBG1012")
 """Application blocks of a GIF that say how often it repeats, and what its colours are."""
 _MAX_NOTE: Final = 4 * 1024 * 1024
@@ -104,32 +106,56 @@ def _parts_of(picture: bytes) -> Iterator[tuple[bytes, bool]]:
 def _chunks(
     picture: bytes, at: int, order: str, tail: int, notes: tuple[bytes, ...]
 ) -> Iterator[tuple[bytes, bool]]:
-    """The chunks of a PNG (length, name, data, checksum) or a WebP (name, length, data, to an even size)."""
+    """The chunks of a PNG (length, name, data, checksum) or a WebP (name, length, data, to an even size), and
+    what is behind its end.
+    """
     yield picture[:at], False
     is_png = order == "big"
-    while at + 8 <= len(picture):
+    stop = len(picture) if is_png else 8 + int.from_bytes(picture[4:8], "little")
+    while at + 8 <= min(stop, len(picture)):
         head = picture[at : at + 8]
         size, name = (head[:4], head[4:]) if is_png else (head[4:], head[:4])
         length = int.from_bytes(size, "big" if is_png else "little")
         end = at + 8 + length + (tail if is_png else length % 2)
         yield picture[at:end], name in notes
         at = end
-    yield picture[at:], False
+        if name == b"IEND":
+            break
+    yield picture[at:], True
 
 
 def _segments(picture: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The segments of a JPEG up to its first scan, and the rest.
+    """The segments of a JPEG up to its first scan, its scans, and what is behind the end of the last one.
 
-    Notes are APP1, APP3 to APP13, and comments.
+    Notes are APP1, APP3 to APP13, comments, also between scans, and what is behind the end.
     """
     yield picture[:2], False
     at = 2
     while at + 4 <= len(picture) and picture[at] == 0xFF and picture[at + 1] != 0xDA:
         marker = picture[at + 1]
         end = at + 2 + int.from_bytes(picture[at + 2 : at + 4], "big")
-        yield picture[at:end], marker in (0xE1, 0xFE) or 0xE3 <= marker <= 0xED
+        yield picture[at:end], marker in _JPEG_NOTES
         at = end
-    yield picture[at:], False
+    yield from _scans(picture, at)
+
+
+def _scans(picture: bytes, at: int) -> Iterator[tuple[bytes, bool]]:
+    """The scans of a JPEG with the segments between them; then what is behind its end."""
+    begin = at
+    for found in _MARKER.finditer(picture, at):
+        marker = found[0][1]
+        if found.start() < at or marker == 0x00 or 0xD0 <= marker <= 0xD7:
+            continue  # within a segment, or within a scan
+        if marker == 0xD9:
+            yield picture[begin : found.end()], False
+            yield picture[found.end() :], True
+            return
+        at = found.end() + int.from_bytes(picture[found.end() : found.end() + 2], "big")
+        if marker in _JPEG_NOTES:
+            yield picture[begin : found.start()], False
+            yield picture[found.start() : at], True
+            begin = at
+    yield picture[begin:], False
 
 
 def _blocks(picture: bytes) -> Iterator[tuple[bytes, bool]]:

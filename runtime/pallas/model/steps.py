@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from .long_strings import LongText
+
 StepKind = Literal["model", "tool", "agent", "question", "compaction"]
 """What a run asks: a model, a tool, another agent, a person; or the summary of its older messages."""
 AT_ONCE: Final = 0.1
@@ -94,14 +96,15 @@ class StepDetail:
     """A step with what was sent and what came back, as JSON texts with secrets masked.
 
     A model's request and response are the provider's documents, a streamed response is one document; those of
-    a call are its name and arguments, and its content. Long strings (pictures) are replaced by their length
-    and digest.
+    a call are its name and arguments, and its content. Pictures in requests, and texts that are not kept, are
+    replaced by their length and digest; ``lacks`` says of these texts why, one line each.
     """
 
     step: Step
     request: str = ""
     response: str = ""
     headers: tuple[tuple[str, str], ...] = ()  # of the request; a credential is a fingerprint
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +136,12 @@ class StoredStep:
 class Blob:
     """A piece of a request, JSON text, stored once. ``parent`` is the digest of the message before it.
 
-    A blob without ``scope`` is shared by all conversations.
+    A blob without ``scope`` is shared by all conversations. ``body`` has the digests of its ``texts``, which
+    are stored once for all.
     """
 
     scope: str
     digest: str
     parent: str
     body: str
+    texts: tuple[LongText, ...] = ()

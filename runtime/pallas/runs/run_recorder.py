@@ -34,7 +34,7 @@ from pallas.runs.run import ActiveRun
 from pallas.safe_text import one_line
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.request_parts import RequestPart
-from pallas.telemetry.step_record import RunSteps, StepRecord, stored
+from pallas.telemetry.step_record import RunSteps, StepRecord, blobs_of, stored, uses_of
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -327,15 +327,18 @@ def _masked(params: Params) -> dict[str, Any] | None:
 def _ended_run(
     ended: _Ended, steps: Sequence[OpenStep], new: Sequence[RequestPart], offers: Mapping[str, str]
 ) -> EndedRun:
-    parts = [Blob(p.scope, p.digest, p.parent.digest if p.parent is not None else "", p.body) for p in new]
     wanted = {each.digest for each in ended.offers}
     return EndedRun(
         ended.run_id,
         ended.record,
         [(number, encode_event(event)) for number, event in enumerate(ended.events, 1)],
         [stored(step) for step in steps],
-        [*parts, *(Blob("", digest, "", body) for digest, body in offers.items() if digest in wanted)],
+        [
+            *blobs_of(new),
+            *(Blob("", digest, "", body) for digest, body in offers.items() if digest in wanted),
+        ],
         ended.texts,
+        wanted | uses_of(steps, new),
     )
 
 

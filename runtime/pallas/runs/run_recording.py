@@ -229,6 +229,7 @@ class _Gathering:
     async def _steps(self, run: RunRecord) -> list[StepDetail]:
         """The steps of a run with their texts, whose JSON is in its shortest form."""
         found: list[StepDetail] = []
+        lacks: set[str] = set()
         for step in await self._kernel.step_reader.list(run.id):
             detail = await self._kernel.step_reader.get(run.id, step.number)
             if detail is None:
@@ -236,6 +237,9 @@ class _Gathering:
             self._spend(len(detail.request) + len(detail.response))
             plain = replace(detail, request=_shortest(detail.request), response=_shortest(detail.response))
             found.append(plain)
+            of_step = f"run {run.id} of {run.agent}: step {step.number}: "
+            self._missing += [of_step + each for each in detail.lacks if each not in lacks]
+            lacks.update(detail.lacks)
         if not found and run.steps:
             self._missing.append(f"run {run.id} of {run.agent}: its steps")
         if found and found[0].step.number > 1:

@@ -15,7 +15,7 @@ from time import perf_counter, time
 from typing import Any, Final, Literal, Protocol
 
 from pallas.model import Cost, Image, Step, StepAttempt, StepDetail, StepState, StepUsage
-from pallas.model.long_strings import MAX_STRING, shortened
+from pallas.model.long_strings import MAX_STRING, MAX_TEXT, lacking_line, left_out, shortened
 from pallas.model.redaction import Spellings, known_spellings, redact_head, redact_text, redact_url
 from pallas.safe_text import one_line
 
@@ -25,9 +25,7 @@ from .wire_record import Headers, clean_headers, headers_again, masked
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 50
-MAX_TEXT: Final = 1024 * 1024
-"""Most characters of a text in the result of a call that are recorded."""
-MAX_PICTURES: Final = 4 * 1024 * 1024
+MAX_PICTURES: Final = 16 * 1024 * 1024
 """Most characters of the pictures of a call that are kept."""
 # fmt: off
 _SHOWN: Final = frozenset({
@@ -179,7 +177,8 @@ class OpenStep:
     def detail(self) -> StepDetail:
         """The step with its texts."""
         request = self.request.text() if self.request is not None else ""
-        return StepDetail(self.value, request, self._response, self._headers)
+        lacks = tuple(map(lacking_line, left_out(request).values()))
+        return StepDetail(self.value, request, self._response, self._headers, lacks)
 
     def send(self, size: int, read: ReadRequest, url: str = "") -> None:
         """Record that a request of ``size`` bytes was sent to ``url``: the first, or one after a failed
@@ -295,8 +294,12 @@ class OpenStep:
         )
         blocks = [{name: _stored_text(name, each) for name, each in block.items()} for block in given]
         result: dict[str, Any] = {"content": blocks, **({"isError": True} if is_error else {})}
-        if structured is not None and len(json.dumps(structured, default=str)) <= MAX_TEXT:
-            result["structuredContent"] = structured
+        if structured is not None:
+            left = len(json.dumps(structured, default=str))
+            if left <= MAX_TEXT:
+                result["structuredContent"] = structured
+            else:
+                result["_meta"] = {"pallas/cut": f"structuredContent: {left} characters of JSON"}
         text = json.dumps(result, ensure_ascii=False, default=str)
         self._respond(self._run.clean(text.encode("utf-8", "replace").decode()))
 

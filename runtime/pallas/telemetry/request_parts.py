@@ -6,6 +6,7 @@ which is the expensive work. See ``docs/logging.md#steps``.
 """
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +27,15 @@ from pallas.model.canonical_form import (
     value_text,
 )
 from pallas.model.host_places import NOWHERE, HostPlaces
-from pallas.model.long_strings import MAX_STRING, shortened
+from pallas.model.long_strings import (
+    MAX_STRING,
+    MAX_TEXT,
+    LongText,
+    digest_of,
+    is_data_url,
+    shortened,
+    whole_json,
+)
 from pallas.model.redaction import MASK, Spellings, known_spellings
 
 from .forgotten_secrets import ForgottenSecrets
@@ -46,6 +55,7 @@ _MAX_TEXTS: Final = 1_000
 """Small values, and names of fields, that are remembered."""
 _LEADING: Final = 2
 """How many of its first messages may be instructions, which conversations share."""
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]+=*")
 
 
 class _Role(msgspec.Struct):
@@ -62,8 +72,8 @@ class RequestPart:
     """A cleaned piece of JSON. ``parent`` is the message before it; a part without ``scope`` is shared.
 
     ``digest`` identifies it within its scope, ``meaning`` is a digest of its canonical form. ``pictures`` are
-    those of a long message, of which ``body`` has digests only. ``ids`` are those that no message before it
-    has; ``ids_before`` is the number of ids before it.
+    those of a long message, of which ``body`` has digests only, as of its long ``texts``. ``ids`` are those
+    that no message before it has; ``ids_before`` is the number of ids before it.
     """
 
     scope: str
@@ -76,6 +86,17 @@ class RequestPart:
     size: PartSize | None = None  # with the messages before it; None until it is measured
     ids: tuple[str, ...] = ()
     ids_before: int = 0
+    texts: tuple[LongText, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """Its JSON text with its long texts."""
+        return whole_json(self.body, {each.digest: each.text for each in self.texts})
+
+    @property
+    def length(self) -> int:
+        """The characters of its texts."""
+        return len(self.body) + sum(len(each.text) for each in self.texts)
 
     def number_of(self, value: str) -> int | None:
         """The number of an id of this message or of one before it; None if none has it."""
@@ -129,10 +150,12 @@ class RequestParts:
         pieces: list[str] = []
         for name, value in self.fields:
             if isinstance(value, MessageChain):
-                items = [part.body for part in (*value.leading, *value.chain)]
+                items = [part.whole for part in (*value.leading, *value.chain)]
                 pieces.append(f"{json.dumps(name)}:[{','.join(items)}]")
             else:
-                pieces.append(f"{json.dumps(name)}:{value.body if isinstance(value, RequestPart) else value}")
+                pieces.append(
+                    f"{json.dumps(name)}:{value.whole if isinstance(value, RequestPart) else value}"
+                )
         return "{" + ",".join(pieces) + "}"
 
     def stored(self) -> tuple[StoredField, ...]:
@@ -144,16 +167,21 @@ class RequestParts:
         found = dict(self.fields).get(name, "")
         return found if isinstance(found, str) else ""
 
+    def shared(self) -> Iterator[RequestPart]:
+        """The parts that conversations share."""
+        for _, value in self.fields:
+            if isinstance(value, MessageChain):
+                yield from value.leading
+            elif isinstance(value, RequestPart):
+                yield value
+
     def unstored(self, since: float, taken: set[RequestPart]) -> Iterator[RequestPart]:
         """The parts that were not stored, and shared ones that were not stored ``since`` then.
 
         Messages in ``taken`` are left out, with those before them; the others are added to it.
         """
+        yield from (part for part in self.shared() if part.stored_at < since)
         for _, value in self.fields:
-            shared = value.leading if isinstance(value, MessageChain) else (value,)
-            for part in shared:
-                if isinstance(part, RequestPart) and part.stored_at < since:
-                    yield part
             message = value.last if isinstance(value, MessageChain) else None
             while message is not None and not message.stored_at and message not in taken:
                 taken.add(message)
@@ -284,11 +312,11 @@ class PartCache:
             found = self._parts[key] = _part(scope, parent, clean, self._known, name, self._places)
             if scope and MASK in found.body:
                 self.forgotten.note(scope, raw.decode("utf-8", "replace"), self._known or known_spellings())
-            self._new += len(found.body)
-            self._bytes += len(raw) + len(found.body)
+            self._new += found.length
+            self._bytes += len(raw) + found.length
             while len(self._parts) > 1 and (len(self._parts) > MAX_PARTS or self._bytes > self._max_bytes):
                 (_, _, old), dropped = self._parts.popitem(last=False)
-                self._bytes -= len(old) + len(dropped.body)
+                self._bytes -= len(old) + dropped.length
         else:
             self._parts.move_to_end(key)
         return found
@@ -302,7 +330,7 @@ def _part(
     name: str,
     places: HostPlaces,
 ) -> RequestPart:
-    body, pictures = _clean(raw, known, places)
+    body, pictures, texts = _Cleaning(known, places, is_message=bool(name)).clean(raw)
     above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
     digest = sha256(f"{above}\n{body}".encode()).hexdigest()
     before = parent.ids_before + len(parent.ids) if parent is not None else 0
@@ -310,7 +338,9 @@ def _part(
     form = message_text(body, name, numbers) if name else value_text(body)
     meaning = sha256(f"{meant}\n{places.marked(form)}".encode()).hexdigest()
     ids = tuple(numbers.new)
-    return RequestPart(scope, digest, meaning, body, parent, pictures=pictures, ids=ids, ids_before=before)
+    return RequestPart(
+        scope, digest, meaning, body, parent, pictures=pictures, ids=ids, ids_before=before, texts=texts
+    )
 
 
 _field_text = lru_cache(_MAX_TEXTS)(field_text)
@@ -323,22 +353,58 @@ def _role(item: bytes) -> str:
         return ""
 
 
-def _clean(raw: bytes, known: Spellings | None, places: HostPlaces) -> tuple[str, tuple[PictureSize, ...]]:
-    pictures: tuple[PictureSize, ...] = ()
-    if len(raw) > MAX_STRING:
-        try:
-            value = msgspec.json.decode(raw)
-            pictures = pictures_in(value)
-            raw = msgspec.json.encode(_shortened(value, places))
-        except (msgspec.DecodeError, RecursionError):
-            raw = json.dumps(shortened(raw.decode("utf-8", "replace"))).encode()
-    return masked(raw.decode("utf-8", "replace"), known), pictures
+class _Cleaning:
+    """Masks a part as a whole, and then shortens its long strings.
+
+    ``is_message`` says that data in base64 is a picture, which is kept elsewhere.
+    """
+
+    def __init__(self, known: Spellings | None, places: HostPlaces, *, is_message: bool) -> None:
+        self._known = known
+        self._places = places
+        self._is_message = is_message
+        self._texts: dict[str, str] = {}
+
+    def clean(self, raw: bytes) -> tuple[str, tuple[PictureSize, ...], tuple[LongText, ...]]:
+        """The JSON text of a part, its pictures and its long texts."""
+        pictures: tuple[PictureSize, ...] = ()
+        if len(raw) > MAX_STRING:
+            try:
+                value = msgspec.json.decode(raw)
+                pictures = pictures_in(value)
+                raw = msgspec.json.encode(self._shortened(value))
+            except (msgspec.DecodeError, RecursionError):
+                raw = json.dumps(self._shortened(raw.decode("utf-8", "replace"))).encode()
+        body = masked(raw.decode("utf-8", "replace"), self._known)
+        # A text whose name is that of a secret is masked in the body: then it is not kept either.
+        kept = (LongText(digest, text) for digest, text in self._texts.items() if digest in body)
+        return body, pictures, tuple(kept)
+
+    def _shortened(self, value: Any, name: str = "") -> Any:
+        if isinstance(value, str):
+            return self._text(value, name) if len(value) > MAX_STRING else value
+        if isinstance(value, dict):
+            return {key: self._shortened(each, key) for key, each in value.items()}
+        return [self._shortened(each) for each in value] if isinstance(value, list) else value
+
+    def _text(self, text: str, name: str) -> str:
+        if self._is_message and _is_picture(text, name):
+            return shortened(text)
+        clean = _masked_text(text, self._known)
+        marked = self._places.marked(clean)
+        if len(marked) > MAX_STRING and len(clean) <= MAX_TEXT:
+            self._texts[digest_of(marked)] = clean
+        return shortened(marked) if len(marked) > MAX_STRING else clean
 
 
-def _shortened(value: Any, places: HostPlaces) -> Any:
-    if isinstance(value, str):
-        marked = places.marked(value) if len(value) > MAX_STRING else value
-        return shortened(marked) if len(marked) > MAX_STRING else value
-    if isinstance(value, dict):
-        return {name: _shortened(each, places) for name, each in value.items()}
-    return [_shortened(each, places) for each in value] if isinstance(value, list) else value
+def _is_picture(text: str, name: str) -> bool:
+    return is_data_url(text) or (name == "data" and _BASE64.fullmatch(text) is not None)
+
+
+def _masked_text(text: str, known: Spellings | None) -> str:
+    """A text as data, with its secrets masked; its control characters stay, as JSON has them."""
+    try:
+        found: str = json.loads(masked(json.dumps(text, ensure_ascii=False), known), strict=False)
+    except ValueError:  # a secret ended in the middle of an escape
+        return masked(text, known)
+    return found

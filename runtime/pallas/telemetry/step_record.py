@@ -12,7 +12,7 @@ from dataclasses import replace
 from time import time
 from typing import Any, Final
 
-from pallas.model import Cost, ModelCost, Step, StepDetail, StepKind, StepUsage, StoredStep
+from pallas.model import Blob, Cost, ModelCost, Step, StepDetail, StepKind, StepUsage, StoredStep
 from pallas.model.host_places import NOWHERE, HostPlaces
 from pallas.model.redaction import MASK, Spellings, known_spellings, redact_text
 from pallas.prices.price_book import PriceBook
@@ -246,6 +246,27 @@ class StepRecord(RingStore[RunSteps]):
     ) -> RunSteps:
         """Begin the record of a run of the conversation ``scope``, or go on after ``before`` steps."""
         return self.put(run_id, RunSteps(self, run_id, scope, before, tell))
+
+
+def blobs_of(parts: Iterable[RequestPart]) -> list[Blob]:
+    """Parts of requests as the ledger keeps them."""
+    return [
+        Blob(
+            each.scope,
+            each.digest,
+            each.parent.digest if each.parent is not None else "",
+            each.body,
+            each.texts,
+        )
+        for each in parts
+    ]
+
+
+def uses_of(steps: Iterable[OpenStep], new: Iterable[RequestPart]) -> set[str]:
+    """The digests of what these steps share with other runs, and of the long texts of ``new`` parts."""
+    shared = {part for step in steps if step.request is not None for part in step.request.shared()}
+    texts = (text.digest for part in (*shared, *new) for text in part.texts)
+    return {*(part.digest for part in shared), *texts}
 
 
 def stored(step: OpenStep) -> StoredStep:

@@ -279,6 +279,7 @@ def lines_of(step: Mapping[str, Any]) -> Iterator[str]:
     for name, text in rows:
         if text:
             yield f"  {name}: {one_line(text, _MAX_LINE)}"
+    yield from (f"  lacks: {one_line(str(each), _MAX_LINE)}" for each in step.get("lacks") or ())
 
 
 def _attempt(attempt: Mapping[str, Any]) -> str:

@@ -44,6 +44,7 @@ KINDS: Final = {
         KindInfo("audit", "audit"),
         KindInfo("replica", "replicas"),
         KindInfo("limit", "limits", has_names=False),
+        KindInfo("storage", "storage", has_names=False),
         KindInfo("cost", "costs", has_names=False),
     )
 }

@@ -216,6 +216,21 @@ def _time(key: str) -> Callable[[Body], str]:
     return lambda body: when(body.get(key))
 
 
+def _number(key: str) -> Callable[[Body], str]:
+    return lambda body: f"{number:,}" if isinstance(number := body.get(key), int) else ""
+
+
+def _bytes(key: str) -> Callable[[Body], str]:
+    def cell(body: Body) -> str:
+        left, units = body.get(key), ["bytes", "KiB", "MiB", "GiB"]
+        if not isinstance(left, int):
+            return ""
+        unit = min(len(units) - 1, max(0, left.bit_length() - 1) // 10)
+        return f"{left / 2 ** (10 * unit):.1f} {units[unit]}" if unit else f"{left} bytes"
+
+    return cell
+
+
 def _state(body: Body) -> str:
     if body.get("shadowed"):
         return "shadowed"
@@ -323,6 +338,13 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
         "RUNS": _text("runs"),
         "CONTINUED": _text("continued"),
         "TAKEN OVER": _text("takenOver"),
+    },
+    "storage": {
+        "WHAT": _text("what"),
+        "COUNT": _number("count"),
+        "CHARACTERS": _number("characters"),
+        "STORED": _bytes("storedBytes"),
+        "LIMIT": _bytes("limitBytes"),
     },
     "limit": {
         "ACCOUNT": _text("scope"),

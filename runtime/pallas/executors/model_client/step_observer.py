@@ -11,7 +11,7 @@ from pallas.telemetry.step_record import current_step
 from .answer_document import answer_of, breaks_off
 from .answer_usage import usage_of
 
-MAX_ANSWER: Final = 4 * 1024 * 1024
+MAX_ANSWER: Final = 16 * 1024 * 1024
 """Bytes of an answer that are recorded, from its beginning."""
 MAX_TAIL: Final = 64 * 1024
 """Bytes that are kept of the end of a longer one, which says what it used."""

@@ -84,7 +84,7 @@ class AgentChild(ChildLoop):
         self._history: dict[int, list[Message]] = {}
         self._said: dict[int, list[Message]] = {}
         self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
-        self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS)
+        self._steps = StepRecord(max_runs=_WIRE_RUNS)
         self._peers = PeersThroughFleet(self.questions)
         self._turns: dict[str, int] = {}
         """The numbers of the turns that are answered now, by run."""
@@ -128,7 +128,7 @@ class AgentChild(ChildLoop):
         project = setup.project
         self._agent = setup.agent
         self._lag_limit_when_started = project.loop_lag
-        self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS, places=HostPlaces.of(project.root))
+        self._steps = StepRecord(max_runs=_WIRE_RUNS, places=HostPlaces.of(project.root))
         redact_project(project)
         self._forward_log(project.log_level)
         self._sources = read_sources(project.root, setup.sources)

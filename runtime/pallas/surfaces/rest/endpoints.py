@@ -72,6 +72,7 @@ ENDPOINTS: Final[tuple[RestEndpoint, ...]] = (
     RestEndpoint("GET", "/replicas", "view", "agents", anonymous=True),
     RestEndpoint("GET", "/replicas/{id}", "view", "agents", anonymous=True),
     RestEndpoint("GET", "/limits"),
+    RestEndpoint("GET", "/storage", "view", "agents", anonymous=True),
     RestEndpoint("GET", "/whoami", anonymous=True),
 )
 """Every endpoint but the OpenAPI document, which is open. Routes are made from these and no others."""

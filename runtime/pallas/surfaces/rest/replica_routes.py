@@ -1,14 +1,14 @@
-"""The endpoints of replicas: the fleets that use the same ledger."""
+"""The endpoints of the ledger: the fleets that use it, and what it holds."""
 
 from typing import Any
 
 from starlette.requests import Request
 
-from pallas.model import ReplicaRecord
+from pallas.model import ReplicaRecord, StoragePart
 from pallas.model.time_text import iso
 
 from .request_body import Cursor, Id, Limit, page_of, plain
-from .response_models import PageOf, ReplicaModel
+from .response_models import PageOf, ReplicaModel, StorageModel
 from .route_table import Routes
 
 
@@ -44,3 +44,22 @@ def add_replicas(routes: Routes) -> None:
         """One of them."""
         plain(id)
         return replica_out(await parts.ledger.replicas.get(id))
+
+
+def storage_out(part: StoragePart) -> StorageModel:
+    """Return what the ledger holds of one kind as it is sent."""
+    return StorageModel(
+        what=part.what, count=part.count, characters=part.size, storedBytes=part.stored, limitBytes=part.limit
+    )
+
+
+def add_storage(routes: Routes) -> None:
+    """Add the endpoint of storage."""
+    parts = routes.parts
+
+    @routes.add("GET", "/storage", "What the ledger holds", response=PageOf[StorageModel])
+    async def list_storage(request: Request) -> dict[str, Any]:
+        """Its size, and what takes it: steps, parts of requests, long texts with their limit, and what the
+        steps of a turn added, as the mean of the last 100."""
+        found = await parts.ledger.storage.parts()
+        return {"items": [storage_out(each) for each in found], "next": None}

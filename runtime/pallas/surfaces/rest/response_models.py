@@ -322,6 +322,16 @@ class AuditModel(Out):
     detail: str | None
 
 
+class StorageModel(Out):
+    """What the ledger holds of one kind. ``characters`` are those of texts before they are compressed."""
+
+    what: str
+    count: int | None
+    characters: int | None
+    storedBytes: int | None
+    limitBytes: int | None
+
+
 class ReplicaModel(Out):
     """A fleet process on the ledger, as it reported itself last.
 

@@ -25,7 +25,7 @@ from .cost_routes import add_costs
 from .endpoints import ENDPOINTS
 from .limit_routes import add_limits
 from .question_routes import add_questions
-from .replica_routes import add_replicas
+from .replica_routes import add_replicas, add_storage
 from .resource_routes import add_resources
 from .response_models import FaultBody, Whoami
 from .rest_parts import RestParts as RestParts
@@ -90,6 +90,7 @@ class RestApi:
         add_tasks(routes, self._heartbeat)
         add_questions(routes)
         add_replicas(routes)
+        add_storage(routes)
         add_limits(routes)
         add_costs(routes)
         _add_whoami(routes)

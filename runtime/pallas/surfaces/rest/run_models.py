@@ -115,11 +115,15 @@ class StepModel(CostModel):
 
 
 class StepDetailModel(StepModel):
-    """A step with its request and its response, secrets masked."""
+    """A step with its request and its response, secrets masked.
+
+    ``lacks`` says why a text is there by its length and digest only, a line for each.
+    """
 
     headers: dict[str, str]
     request: Any
     response: Any
+    lacks: list[str]
 
 
 class ChatAnswerModel(Out):

@@ -81,6 +81,7 @@ def step_detail_out(detail: StepDetail) -> StepDetailModel:
         headers=dict(detail.headers),
         request=_parsed(detail.request),
         response=_parsed(detail.response),
+        lacks=list(detail.lacks),
     )
 
 
