@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def attach(url: str, token: str = "", token_variable: str = "", root: Path | Non
 
                 return RemoteFleet(origin, tokens, log_mirror=mirror)
 
-            return WorkbenchSource(label(origin), make_fleet, mirror)
+            return WorkbenchSource(label(origin), make_fleet, mirror, scratch=mirror.parent)
 
         return _main(elsewhere)
 
@@ -96,13 +97,15 @@ def attach(url: str, token: str = "", token_variable: str = "", root: Path | Non
 class WorkbenchSource:
     """What the workbench is opened on: a name, the fleet, and the log that the viewer shows.
 
-    ``root`` is the folder of the project, None when that is elsewhere.
+    ``root`` is the folder of the project, None when that is elsewhere; ``scratch`` is one that ends with the
+    process.
     """
 
     name: str
     make_fleet: "Callable[[], RunningFleet]"
     log: Path
     root: Path | None = None
+    scratch: Path | None = None
 
 
 def _main(show: Callable[[Path], WorkbenchSource]) -> int:
@@ -169,7 +172,7 @@ def _work(
             app.fleet.stop(STOP_TIMEOUT)
 
     COMMANDS.extend(plugin_commands)
-    exit_signals = ExitSignals(stop_fleet, partial(_force, guard, others))
+    exit_signals = ExitSignals(stop_fleet, partial(_force, guard, others, shown.scratch))
     settings, instances = wishes()
     app = Workbench(
         shown.make_fleet,
@@ -213,13 +216,15 @@ def _stop(fleet: "RunningFleet | None", guard: "Guard", seconds_left: float | No
             fleet.stop(timeout)
 
 
-def _force(guard: "Guard", others: frozenset[int], status: int) -> None:
+def _force(guard: "Guard", others: frozenset[int], scratch: Path | None, status: int) -> None:
     """End this process and those below it, without waiting for terminal or fleet."""
     from pallas.fleet.child_processes import end_children
 
     end_children(but=others)
     guard.reset_terminal()
     logging.getLogger(__name__).warning("ended by force: the screen or the fleet did not stop in time")
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
     os._exit(status)
 
 

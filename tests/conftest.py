@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_textual_snapshot
 from _pytest.assertion import rewrite
 from _pytest.unraisableexception import gc_collect_iterations_key
 from hypothesis import settings
 from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 from support.leftovers import Leftovers
-from support.own_folders import remove_abandoned
+from support.own_folders import own_folder, remove_abandoned
 
 # All objects are searched for garbage a tenth as often as usual: it took a fifth of the time of screen tests.
 # This comes before the first import of Pallas, which takes what it finds as the usual setting.
@@ -54,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Leftovers(config))
     if not hasattr(config, "workerinput"):
         remove_abandoned()
+        # Each run makes one for the plugin's report, also without pictures, and leaves it where it is killed.
+        pytest_textual_snapshot.mkdtemp = lambda *_: str(own_folder("looks"))
     # At the end garbage is looked for once, which takes a second, and not five times.
     config.stash[gc_collect_iterations_key] = 1
 

@@ -1,5 +1,6 @@
 """The workbench attached to a fleet elsewhere, in a real terminal: chat works, leaving leaves it running."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import httpx2
+import psutil
 import pytest
 import yaml
 from support import pallas_process
@@ -90,6 +92,29 @@ def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: di
                 desk.until("left=0")
             until_ready(origin)
     assert not list((tmp_path / "state").rglob("*.json"))
+
+
+@pytest.mark.slow
+def test_one_that_is_ended_by_force_leaves_no_copy_of_the_log(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (temporary := tmp_path / "tmp").mkdir()
+    ours = environment | {"TMPDIR": str(temporary)}
+    with serving(project(tmp_path, bind="127.0.0.1"), environment) as origin:
+        command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
+        with terminal(command, environment=ours) as desk:
+            desk.until("Write to concierge")
+            assert [each.name.rpartition("-")[0] for each in temporary.iterdir()] == ["pallas-attached"]
+            (attached,) = (
+                each for each in psutil.process_iter(["cmdline"]) if origin in (each.info["cmdline"] or ())
+            )
+            for number in (
+                signal.SIGTERM,
+                signal.SIGINT,
+            ):  # the second one is heard before the screen is gone
+                attached.send_signal(number)
+            desk.until("left=1")
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.slow

@@ -107,7 +107,8 @@ def _hints(server: OddServer, rng: Random) -> str:
 def _long_description(server: OddServer, rng: Random) -> str:
     size = rng.choice([100_000, 1_000_000, 10_000_000])
     tool = server.add(rng)
-    tool.item["description"] += (rng.choice(["word ", "x", "größe 搜索 "]) * size)[:size]
+    word = rng.choice(["word ", "x", "größe 搜索 "])
+    tool.item["description"] += (word * (size // len(word) + 1))[:size]
     server.remark = f"description has {len(tool.item['description']):,} characters"
     return f"{len(tool.item['description']):,} characters"
 

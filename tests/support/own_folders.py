@@ -12,8 +12,8 @@ from typing import Final
 
 import psutil
 
-_NAME: Final = re.compile(r"pallas-(?:alone|pg|forks)-(\d+)-\w+")
-"""Those of ``tools/suite_run.py``, ``databases`` and ``fork_server``."""
+_NAME: Final = re.compile(r"pallas-(?:alone|pg|forks|looks)-(\d+)-\w+")
+"""Those of ``tools/suite_run.py``, ``databases``, ``fork_server`` and pytest-textual-snapshot."""
 
 
 def own_folder(kind: str) -> Path:

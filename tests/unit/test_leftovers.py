@@ -200,7 +200,7 @@ def test_folders_of_processes_that_were_killed_are_removed_and_no_others(
         ended.wait(30)
     mine = own_folder("pg")
     others = ["pallas-work", f"pallas-mine-{ended.pid}-x", f"pallas-pg-{os.getpid()}-x"]
-    for name in (*others, *(f"pallas-{kind}-{ended.pid}-a_0" for kind in ("alone", "pg", "forks"))):
+    for name in (*others, *(f"pallas-{kind}-{ended.pid}-a_0" for kind in ("alone", "pg", "forks", "looks"))):
         (tmp_path / name / "in it").mkdir(parents=True)
     remove_abandoned()
     assert {each.name for each in tmp_path.iterdir()} == {mine.name, *others}
