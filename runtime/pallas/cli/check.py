@@ -10,6 +10,7 @@ from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
 from pallas.config.agent_code import agents_without_model, choice_of, read_agents
+from pallas.config.code_environment import says_unset, set_by_code, without_names
 from pallas.config.envfile import environ_of
 from pallas.config.environment_settings import environment_settings
 from pallas.config.files import is_file, shown
@@ -73,6 +74,8 @@ def _found_mistakes(
         from .url_check import url_warnings
 
         mistakes += (*provider_warnings(project, mistakes), *url_warnings(project))
+    if says_unset(mistakes):
+        mistakes = without_names(mistakes, set_by_code(project.root, project.agents.values()))
     return (*mistakes, *plugin_mistakes(project, do_import))
 
 

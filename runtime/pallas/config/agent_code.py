@@ -67,7 +67,7 @@ def hidden_fast(root: Path, path: Path) -> Name | None:
     """
     if (tree := parsed(path)) is None:
         return None
-    inner = _not_imported(tree)
+    inner = not_imported(tree)
     makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_fast_agent(node.func)]
     if not makes or any(id(each) not in inner for each in makes) or _calls_own_function(tree):
         return None
@@ -85,7 +85,7 @@ def hidden_cards(root: Path, config: AgentConfig) -> tuple[Name, str] | None:
         return None
     if _calls_own_function(tree):
         return None
-    inner = _not_imported(tree)
+    inner = not_imported(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="load_agents"), args=[argument, *_]) if id(node) in inner:
@@ -100,7 +100,7 @@ def hidden_cards(root: Path, config: AgentConfig) -> tuple[Name, str] | None:
     return None
 
 
-def _not_imported(tree: ast.Module) -> dict[int, str]:
+def not_imported(tree: ast.Module) -> dict[int, str]:
     """The nodes that importing a module does not run, each with words for its place."""
     inner: dict[int, str] = {}
     for node in ast.walk(tree):
