@@ -32,6 +32,7 @@ from .tree import Table, handed_over
 from .yamlfile import read_table
 
 AGENTS_FILE: Final = "agents.yaml"
+_NEW_PROJECT: Final = "run `pallas init DIR` for a new project, or pass --project DIR"
 AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"
 CERTFILE_VARIABLE: Final = "PALLAS_SSL_CERTFILE"
 KEYFILE_VARIABLE: Final = "PALLAS_SSL_KEYFILE"
@@ -192,7 +193,8 @@ def _topology(
         notes.error(Where(file), "", words, "put the file there, or correct the link")
         return None, None
     if not is_there(path):
-        hint = "run `pallas init DIR` for a new project, or pass --project DIR"
+        near = next((each.name for each in (path.with_suffix(".yml"),) if is_there(each)), "")
+        hint = f"rename {near} to {path.name}" if near else _NEW_PROJECT
         if variables.get(AGENTS_VARIABLE):
             hint = f"{AGENTS_VARIABLE} names it; paths start at the project's folder"
         notes.error(Where(file), "", "there is no such file", hint)
