@@ -175,7 +175,7 @@ ACTIONS = (
         "verdict.ask",
         "app",
         "Ask models for the verdict",
-        "Ask models what becomes of the runs of the last verdict; it says before what that takes",
+        "Ask models what becomes of the runs of the last verdict; the calls and their price are said first",
         "ask_models",
         "dollar_sign",
     ),

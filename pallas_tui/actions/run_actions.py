@@ -429,7 +429,7 @@ ACTIONS = (
         "judged.through",
         "judged_run",
         "Let version through",
-        "Have the version that is held back answer",
+        "Let the version that is held back answer",
         "through",
         "r",
         "let through",

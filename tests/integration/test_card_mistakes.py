@@ -65,8 +65,8 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "params": (
         "params.md",
         "---\nname: params\nrequest_params:\n  temperature: hot\n---\nHi.\n",
-        "params.md:3: agents.params.card: invalid request_params; 1 validation error for RequestParams "
-        "temperature Input should be a valid number",
+        "params.md:4: agents.params.card: request_params.temperature should be a valid number, unable to "
+        "parse string as a number; fast-agent refuses it: correct it",
     ),
     "bare": (
         "bare.md",

@@ -207,3 +207,48 @@ def test_a_variable_that_fast_agent_refuses_is_named(
     status, lines = checked(root, capsys)
     assert (status, [line[: len(said)] for line in lines]) == (2, [said])
     assert "planted" not in lines[0]
+
+
+@pytest.mark.parametrize("variable", ["SKILLS", "HF", "LOGGER"])
+def test_such_a_variable_is_named_without_a_configuration_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    root = project(tmp_path, one="parse_cli_args=False")
+    monkeypatch.setenv(variable, "planted")
+    status, lines = checked(root, capsys)
+    assert status == 2
+    assert lines[0].startswith(f"{variable}: {variable.lower()}: "), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("fastagent.config.yml", "fastagent.config.yaml"),
+        ("fast_agent.config.yaml", "fast-agent.config.yaml"),
+        ("fastagent.secrets.yml", "fastagent.secrets.yaml"),
+        ("fastagent.secrets.yaml.example", ""),
+    ],
+)
+def test_a_file_that_is_named_nearly_so_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, meant: str
+) -> None:
+    root = project(tmp_path, one=NAMES[0])
+    (root / name).write_text("{}")
+    lines = checked(project(tmp_path, one="parse_cli_args=False"), capsys)[1]
+    said = f"{name}: warning: is not read: fast-agent knows no such name; name it {meant}"
+    assert (said in lines) == bool(meant), lines
+    (root / "agents.yaml").rename(root / "agents.yml")
+    said = "agents.yaml: there is no such file; rename agents.yml to agents.yaml"
+    assert checked(root, capsys)[1][0] == said
+
+
+@pytest.mark.parametrize(("key", "meant"), [("mcpServers", "mcp.servers"), ("model", "default_model")])
+def test_a_key_of_another_program_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, meant: str
+) -> None:
+    root = project(tmp_path, one="parse_cli_args=False")
+    (root / "fastagent.config.yaml").write_text(f"{CONFIG}{key}: {{}}\n")
+    words = (
+        f"fastagent.config.yaml:7: warning: {key}: unknown key, which has no effect; fast-agent reads {meant}"
+    )
+    assert checked(root, capsys) == (0, [words])

@@ -120,3 +120,28 @@ async def test_at_the_same_port_the_one_that_ran_is_back(shop: Shop) -> None:
     assert await shop.says() == "one"
     assert shop.program.state is AgentState.READY
     assert "no such mode; it runs again as it did before" in shop.told
+
+
+@pytest.mark.parametrize("by", ["script", "module"])
+async def test_a_file_that_it_imports_and_that_is_not_valid_python_ends_nothing(shop: Shop, by: str) -> None:
+    pid = shop.pid
+    (shop.folder / "server.py").write_text("import stock.shelf\n" + SERVER)
+    (shop.folder / "stock").mkdir()
+    (shop.folder / "stock" / "shelf.py").write_text("\ndef (:\n")
+    config = shop.first
+    if by == "module":
+        config = replace(config, command=(sys.executable, "-m", "server", *config.command[2:]))
+    await shop.change(config)
+    assert (shop.pid, await shop.says()) == (pid, "one")
+    assert "server shop: not restarted: stock/shelf.py:2: is not valid Python: invalid syntax" in shop.told
+
+
+async def test_what_only_its_files_changed_says_that_it_cannot_be_back(shop: Shop) -> None:
+    (shop.folder / "server.py").write_text("import sys\nsys.exit('no stock')\n")
+    await shop.change(shop.first)
+    assert shop.program.state is not AgentState.READY
+    said = "no stock; its files are what changed, so it cannot run as before: correct them"
+    assert said in shop.told, shop.told
+    (shop.folder / "server.py").write_text(SERVER)
+    await shop.change(shop.first)
+    assert await shop.says() == "one"

@@ -1,4 +1,4 @@
-"""The project that `fast-agent scaffold` writes starts as it is."""
+"""The projects that fast-agent's own generators write start as they are."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.live import all_ready, ask, client, running
 from support.ports import free_ports
+from support.waiting import until
 
 from pallas.cli.check import check
 from pallas.model import AgentState
@@ -85,3 +86,35 @@ async def test_a_template_of_a_server_is_a_mistake_only_for_the_agent_that_uses_
     async with running(tmp_path) as fleet:
         assert fleet.agents[0].state is AgentState.ERROR
     assert use in caplog.text
+
+
+QUICKSTARTS = ("workflow", "data-analysis", "elicitations", "tensorzero", "toad-cards")
+
+
+def quickstart(root: Path, name: str) -> Path:
+    """A project of all modules and cards that `fast-agent quickstart` writes."""
+    command = (Path(sys.executable).with_name("fast-agent"), "--no-update-check", "quickstart", name, root)
+    subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    found = root / name if (root / name).is_dir() else root
+    modules = [each.stem for each in sorted(found.glob("*.py")) if "FastAgent(" in each.read_text("utf-8")]
+    cards = [each.relative_to(found) for each in sorted(found.glob(".fast-agent/agent-cards/*.md"))]
+    entries = [f"  {name}: {{module: {name}}}" for name in modules]
+    entries += [f"  {card.stem}: {{card: {card}}}" for card in cards]
+    (port,) = free_ports(1)
+    lines = ["name: quickstart", f"port: {port}", "agents:", *entries, ""]
+    (found / "agents.yaml").write_text("\n".join(lines))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICKSTARTS)
+async def test_each_quickstart_is_checked_and_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setenv("FAST_AGENT_MODEL", "passthrough")
+    root = quickstart(tmp_path, name)
+    assert check(root) == 0
+    assert all(": warning: " in line for line in capsys.readouterr().err.splitlines())
+    async with running(root) as fleet:
+        assert fleet.agents
+        await until(lambda: all_ready(fleet))

@@ -10,8 +10,9 @@ from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
 from pallas.config.agent_code import agents_without_model, choice_of, read_agents
+from pallas.config.code_environment import says_unset, set_by_code, without_names
 from pallas.config.envfile import environ_of
-from pallas.config.environment_settings import environment_settings
+from pallas.config.environment_settings import has_settings
 from pallas.config.files import is_file, shown
 from pallas.config.notes import Notes
 from pallas.config.textfile import read_text
@@ -73,6 +74,8 @@ def _found_mistakes(
         from .url_check import url_warnings
 
         mistakes += (*provider_warnings(project, mistakes), *url_warnings(project))
+    if says_unset(mistakes):
+        mistakes = without_names(mistakes, set_by_code(project.root, project.agents.values()))
     return (*mistakes, *plugin_mistakes(project, do_import))
 
 
@@ -90,7 +93,7 @@ def _settings_mistakes(project: Project) -> tuple[Mistake, ...]:
     """Return what fast-agent refuses of its configuration. Imports it if an agent is one of its agents."""
     if all(agent.kind != "llm" for agent in project.agents.values()):
         return ()
-    if project.config_file is None and not environment_settings(environ_of(project.root)).entries:
+    if project.config_file is None and not has_settings(environ_of(project.root)):
         return ()
     from pallas.executors.fastagent.settings_refusals import settings_mistakes
 

@@ -2,7 +2,7 @@
 
 import ast
 import warnings
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_code import (
     WRITE_FAST,
     choice_of,
+    hidden_cards,
     hidden_fast,
     server_mistakes,
     skill_warnings,
@@ -48,7 +49,19 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
             _look_for(project.root, agent, key, named, trees, notes)
     _note_cards(project, notes)
     _note_missing_cards(project, notes)
+    _note_params(project, trees, notes)
     return notes.sorted([])
+
+
+def _note_params(project: Project, trees: Mapping[Path, ast.Module | None], notes: Notes) -> None:
+    """Note what is wrong in ``RequestParams(...)``. Imports fast-agent only if a module has some."""
+    names = (node for tree in trees.values() if tree is not None for node in ast.walk(tree))
+    if not any(isinstance(each, ast.alias) and each.name == "RequestParams" for each in names):
+        return
+    from pallas.executors.fastagent.request_params import code_mistakes
+
+    for agent in project.agents.values():
+        _note_all(code_mistakes(project.root, agent) if agent.kind == "llm" else (), notes)
 
 
 def _note_named(project: Project, agent: AgentConfig, notes: Notes) -> None:
@@ -80,6 +93,8 @@ def _note_fast(project: Project, agent: AgentConfig, notes: Notes, *, is_importe
     path = module_file(project.root, agent.module) if agent.module else None
     if path is not None and (found := hidden_fast(project.root, path)):
         notes.error(found.where, key, found.text, WRITE_FAST)
+    elif cards := hidden_cards(project.root, agent):
+        notes.error(cards[0].where, key, cards[0].text, cards[1])
 
 
 def _note_cards(project: Project, notes: Notes) -> None:

@@ -18,7 +18,7 @@ from .agent_text import CONNECT, FILTERS, AgentText, Name
 from .cards import passed_over, read_cards
 from .code import code_file
 from .fastagent import resolve_reference
-from .files import is_folder, shown
+from .files import is_folder, module_file, shown
 from .models import AgentConfig, Mistake, Project, Where
 from .notes import Notes, allowed, did_you_mean
 from .project_imports import find_imports
@@ -67,17 +67,48 @@ def hidden_fast(root: Path, path: Path) -> Name | None:
     """
     if (tree := parsed(path)) is None:
         return None
+    inner = not_imported(tree)
+    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_fast_agent(node.func)]
+    if not makes or any(id(each) not in inner for each in makes) or _calls_own_function(tree):
+        return None
+    where = Where(shown(root, path), makes[0].lineno, makes[0].col_offset + 1)
+    return Name(f"makes its FastAgent {inner[id(makes[0])]}, which an import does not run", where)
+
+
+def hidden_cards(root: Path, config: AgentConfig) -> tuple[Name, str] | None:
+    """Where a module without agents loads cards so that importing it does not, and what to write instead.
+
+    None if it has agents, or its text shows no such place.
+    """
+    path = module_file(root, config.module) if config.module else None
+    if path is None or (tree := parsed(path)) is None or read_agents(root, config):
+        return None
+    if _calls_own_function(tree):
+        return None
+    inner = not_imported(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="load_agents"), args=[argument, *_]) if id(node) in inner:
+                text = str(argument.value) if isinstance(argument, ast.Constant) else "FOLDER"
+                where = Where(shown(root, path), node.lineno, node.col_offset + 1)
+                problem = f"loads its cards {inner[id(node)]}, which an import does not run"
+                return Name(
+                    problem, where
+                ), f"write `card: {text}` in place of module:, or load them at the top"
+            case ast.Call(func=ast.Attribute(attr="load_agents" | "load_agents_from_url")):
+                return None
+    return None
+
+
+def not_imported(tree: ast.Module) -> dict[int, str]:
+    """The nodes that importing a module does not run, each with words for its place."""
     inner: dict[int, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner.update((id(each), f"in the function {node.name}") for each in ast.walk(node))
         elif isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
             inner.update((id(each), "under `if __name__`") for each in ast.walk(node))
-    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_fast_agent(node.func)]
-    if not makes or any(id(each) not in inner for each in makes) or _calls_own_function(tree):
-        return None
-    where = Where(shown(root, path), makes[0].lineno, makes[0].col_offset + 1)
-    return Name(f"makes its FastAgent {inner[id(makes[0])]}, which an import does not run", where)
+    return inner
 
 
 def _calls_own_function(tree: ast.Module) -> bool:
@@ -86,7 +117,7 @@ def _calls_own_function(tree: ast.Module) -> bool:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and any(each.name in ("*", "fast") for each in node.names):
             return True
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr) and node.value is not None:
             called = (each.func for each in ast.walk(node.value) if isinstance(each, ast.Call))
             if any(isinstance(each, ast.Name) and each.id in own for each in called):
                 return True

@@ -14,7 +14,14 @@ from .upstream import TOP_KEYS
 
 _BETWEEN: Final = "__"
 _OURS: Final = "model_capabilities"
+_USUAL: Final = frozenset({_OURS, "home", "default_model"})
+"""Keys whose variables say nothing that could be wrong."""
 _DEEPEST: Final = 32
+
+
+def has_settings(environ: Mapping[str, str]) -> bool:
+    """Whether fast-agent takes a variable for one of its settings, also for one that it cannot read."""
+    return any(name.lower().partition(_BETWEEN)[0] in TOP_KEYS - _USUAL for name in environ)
 
 
 def environment_settings(environ: Mapping[str, str]) -> Table:

@@ -35,6 +35,14 @@ OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
 
 _MODEL: Final = "default_model"
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "mcpServers": "mcp.servers",
+    "mcp_servers": "mcp.servers",
+    "mcp-servers": "mcp.servers",
+    "servers": "mcp.servers",
+    "model": "default_model",
+}
+"""Keys of other programs' files, and where fast-agent has the same."""
 # A model name without a provider may hold a dot too (gpt-4.1): what is before it ends in a digit then.
 _PROVIDER: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
 
@@ -87,6 +95,7 @@ def read_fast_agent(
     """
     sources = sources or usual_sources(root, environ, notes)
     merged = _merged(root, environ, notes, sources)
+    _warn_of_near_files(root, sources, notes)
     config = sources.config
     top = Section(merged, "", merged.where, notes, echo=False)
     _warn_of_misspelt(top)
@@ -178,8 +187,24 @@ def _only_one(root: Path, folder: Path, names: tuple[str, ...], notes: Notes) ->
     return found[0] if found else None
 
 
+def _warn_of_near_files(root: Path, sources: ConfigurationSources, notes: Notes) -> None:
+    """Warn of files that are named nearly like the two, where fast-agent finds none."""
+    for path, names in ((sources.config, CONFIG_NAMES), (sources.secrets, SECRETS_NAMES)):
+        if path is not None:
+            continue
+        for file in sorted(root.glob("fast*agent*.y*ml")):
+            meant = nearest(file.name, names, cutoff=0.9)
+            if meant is not None and file.name not in (*CONFIG_NAMES, *SECRETS_NAMES):
+                notes.warn(
+                    Where(file.name), "", "is not read: fast-agent knows no such name", f"name it {meant}"
+                )
+
+
 def _warn_of_misspelt(top: Section) -> None:
     for key in top.table.entries:
+        if key in _ELSEWHERE:
+            top.warn(key, "unknown key, which has no effect", f"fast-agent reads {_ELSEWHERE[key]}")
+            continue
         meant = nearest(key, TOP_KEYS, cutoff=0.66)
         if key not in TOP_KEYS and meant in OUR_KEYS:
             top.warn(key, "unknown key", f"did you mean {meant}")

@@ -1,6 +1,6 @@
 """A project's files, read, checked and put together."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -8,6 +8,7 @@ from typing import Final
 from .agent_code import uses_default_model
 from .agents import Draft, capabilities_of
 from .auth_section import auth_of
+from .code_environment import set_by_code, without_names
 from .delegation import warn_of_delegation
 from .downstreams import endpoint
 from .envfile import ENV_FILE, read_env, real_environ
@@ -31,6 +32,7 @@ from .tree import Table, handed_over
 from .yamlfile import read_table
 
 AGENTS_FILE: Final = "agents.yaml"
+_NEW_PROJECT: Final = "run `pallas init DIR` for a new project, or pass --project DIR"
 AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"
 CERTFILE_VARIABLE: Final = "PALLAS_SSL_CERTFILE"
 KEYFILE_VARIABLE: Final = "PALLAS_SSL_KEYFILE"
@@ -112,6 +114,9 @@ def read_project(
     project = _project(topology, files)
     _warn_of_missing_key(project, notes)
     found = notes.sorted(order)
+    if project.unset:
+        names = set_by_code(root, project.agents.values())
+        project, found = _without_unset(project, names), without_names(found, names)
     project = replace(
         project,
         organism_file=root / organism.file if organism else None,
@@ -135,6 +140,16 @@ def _sources(
         usual = usual_sources(root, variables, notes)
         return sources_beside(root, usual.config, notes, named.others) if usual.config else usual
     return sources_beside(root, named.file, notes, named.others)
+
+
+def _without_unset(project: Project, names: Collection[str]) -> Project:
+    """The project without the variables that its code sets among those that are not set."""
+
+    def left(unset: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(each for each in unset if each not in names)
+
+    downstreams = {name: replace(each, unset=left(each.unset)) for name, each in project.downstreams.items()}
+    return replace(project, unset=left(project.unset), downstreams=downstreams)
 
 
 def _warn_of_missing_key(project: Project, notes: Notes) -> None:
@@ -178,7 +193,8 @@ def _topology(
         notes.error(Where(file), "", words, "put the file there, or correct the link")
         return None, None
     if not is_there(path):
-        hint = "run `pallas init DIR` for a new project, or pass --project DIR"
+        near = next((each.name for each in (path.with_suffix(".yml"),) if is_there(each)), "")
+        hint = f"rename {near} to {path.name}" if near else _NEW_PROJECT
         if variables.get(AGENTS_VARIABLE):
             hint = f"{AGENTS_VARIABLE} names it; paths start at the project's folder"
         notes.error(Where(file), "", "there is no such file", hint)

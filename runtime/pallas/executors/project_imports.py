@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from pydantic import ValidationError
+
 from pallas.config import Project
 from pallas.config.needed_modules import fix_of
 from pallas.model import Fault, FaultType
@@ -73,6 +75,10 @@ def _drop(root: Path) -> None:
 
 def _words(project: Project, error: BaseException) -> str:
     """Return what an error says; of one of fast-agent's its details too, and files by their place here."""
+    if isinstance(error, ValidationError):  # its own words repeat the value
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place, words = ".".join((error.title, *map(str, first["loc"]))), first["msg"]
+        return f"{place}: {words[:1].lower()}{words[1:]}"
     message, details = getattr(error, "message", None), getattr(error, "details", None)
     if not isinstance(message, str) or not isinstance(details, str):
         return str(error)

@@ -18,7 +18,7 @@ import httpx2
 from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
 from pallas.config.command import program_problem
-from pallas.config.files import is_file
+from pallas.config.files import is_file, shown
 from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
@@ -26,6 +26,7 @@ from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log.server_output import server_lines
 
 from .parent_death import leashed
+from .reload.import_scan import command_files
 from .supervisor.restart_policy import AfterFailure, RestartPolicy
 
 log = logging.getLogger(__name__)
@@ -314,6 +315,9 @@ class Programs:
             self._keep(before, f"{_why(fresh)}; the program that runs goes on at {before.config.url}")
         elif _run_of(config) != _run_of(before.config):
             await self._bring_back(before.config, fresh)
+        else:
+            why = "its files are what changed, so it cannot run as before: correct them"
+            self._say(f"server {name}: {_why(fresh)}; {why}")
 
     async def _bring_back(self, config: ServerConfig, failed: Program) -> None:
         """Run a program as it was in place of one that did not start; the files are those of now."""
@@ -324,7 +328,10 @@ class Programs:
             self._keep(back, f"{_why(failed)}; it runs again as it did before")
 
     def _keep(self, program: Program, text: str) -> None:
-        text = one_line(f"server {program.config.name}: not restarted: {text}", 400)
+        self._say(f"server {program.config.name}: not restarted: {text}")
+
+    def _say(self, text: str) -> None:
+        text = one_line(text, 400)
         log.error("%s", text)
         self._hub.publish(Notice(level="error", text=text))
 
@@ -337,15 +344,15 @@ def _unfit(config: ServerConfig) -> str:
     """Why a program cannot be started, as far as its files show. Blocks."""
     if problem := program_problem(config.command, config.cwd, config.env.get("PATH")):
         return f"{problem} ({config.where})"
-    for word in config.command[1:]:
-        path = config.cwd / word
+    for path in sorted(command_files(config.command, config.cwd, config.cwd)):
         if path.suffix == ".py" and is_file(path):
+            name = shown(config.cwd, path)
             try:
                 compile(path.read_bytes(), path.name, "exec", dont_inherit=True)
             except SyntaxError as error:
-                return f"{word}:{error.lineno}: is not valid Python: {error.msg}"
+                return f"{name}:{error.lineno}: is not valid Python: {error.msg}"
             except (OSError, ValueError) as error:
-                return f"{word}: cannot be read: {type(error).__name__}"
+                return f"{name}: cannot be read: {type(error).__name__}"
     return ""
 
 

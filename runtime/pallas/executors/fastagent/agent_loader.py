@@ -13,6 +13,7 @@ from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
 from pallas.config.agent_code import (
     WRITE_FAST,
+    hidden_cards,
     hidden_fast,
     no_model,
     parsed,
@@ -148,6 +149,8 @@ def choose_agent(project: Project, agent: AgentConfig, fast: FastAgent) -> Agent
         problem, *hints = choice.words
         key = f"agents.{agent.name}.{choice.key}"
         raise _mistake_fault(Mistake(agent.where, key, problem, "; ".join(filter(None, hints))))
+    if not choice.name and (cards := hidden_cards(project.root, agent)):
+        raise _mistake_fault(Mistake(cards[0].where, f"agents.{agent.name}.module", cards[0].text, cards[1]))
     if not choice.name:
         raise Fault(FaultType.CONFIG, f"{place}: defines no agent; {_where_agents_are(project.root)}")
     return choice

@@ -23,6 +23,8 @@ from pallas.config.notes import Notes, allowed, did_you_mean
 from pallas.config.tree import Items, Leaf, Table, plain
 from pallas.safe_text import one_line
 
+from .request_params import note_table
+
 _QUOTED: Final = re.compile(r"'(\w+)")
 """A key in the words of fast-agent."""
 _TYPE: Final = "type"
@@ -47,7 +49,9 @@ def card_mistakes(root: Path, card: Card, key: str) -> tuple[Mistake, ...]:
         note(each.where, key, each.problem, each.hint)
     if card.table is not None and not _is_refused(card):
         file = shown(root, card.path)
-        if not _note_keys(card.table, key, notes):
+        params = card.table.get("request_params")
+        refused = isinstance(params, Table) and note_table(params, key, notes)
+        if not _note_keys(card.table, key, notes) and not refused:
             _note_refusal(root, card, card.table, Where(file), key, notes)
     return notes.sorted([])
 

@@ -106,7 +106,7 @@ def _mistakes(error: ValidationError, table: Table, environ: Mapping[str, str]) 
             where = Where(variable)
         if where not in seen:
             seen.add(where)
-            notes.error(where, key, *_words(each))
+            notes.error(where, key, *refusal_words(each))
     return notes.sorted([])
 
 
@@ -115,8 +115,8 @@ def _variable(environ: Mapping[str, str], key: str) -> str:
     return next((name for name in environ if name.lower() == key), "")
 
 
-def _words(error: Mapping[str, Any]) -> tuple[str, str]:
-    """Return problem and fix, without the value, which may be a secret."""
+def refusal_words(error: Mapping[str, Any]) -> tuple[str, str]:
+    """Return problem and fix of an error of pydantic, without the value, which may be a secret."""
     if error["input"] is None:
         return "has no value", "write one, or remove the key"
     text = error["msg"]
