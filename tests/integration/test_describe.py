@@ -184,7 +184,7 @@ async def test_what_changed_in_a_tool_list_is_told_while_it_runs(tmp_path: Path)
         assert server(await fleet.describe("one"), "changing").changes == changes
         (tmp_path / "tools.txt").write_text("die")
         found = server(await fleet.describe("one"), "changing")
-        assert found.problem == "its program ended: no licence found"
+        assert found.problem == "its program ended with exit status 3: no licence found"
         (tmp_path / "tools.txt").write_text("b=new c d")
         assert server(await fleet.describe("one"), "changing").changes == changes  # it was away, not empty
 

@@ -114,7 +114,7 @@ def of(*kinds: Kind) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", kinds)
 
 
-@of("stdio-modern", "http-python", "stdio-handshake", "http-modern", "http-typescript")
+@of("stdio-modern", "http-python", "stdio-handshake", "http-modern", "http-typescript", "http-sse")
 async def test_calls_in_flight_end_with_an_error_when_their_server_is_killed_and_the_next_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -150,7 +150,7 @@ async def test_an_agent_in_a_process_of_its_own_loses_and_regains_its_server_in_
         server.end()
 
 
-@of("http-modern", "http-python", "http-typescript")
+@of("http-modern", "http-python", "http-typescript", "http-sse")
 async def test_calls_while_a_server_is_away_end_with_an_error_and_are_not_executed_later(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -166,7 +166,7 @@ async def test_calls_while_a_server_is_away_end_with_an_error_and_are_not_execut
         assert not any(server.executed[each.number] for each in lost)
 
 
-@of("http-modern", "http-typescript", "stdio-modern", "stdio-handshake", "http-python")
+@of("http-modern", "http-typescript", "http-sse", "stdio-modern", "stdio-handshake", "http-python")
 async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -183,7 +183,7 @@ async def test_the_first_calls_after_a_restart_that_nobody_saw_are_answered(
         assert all_callers.executed_once(after)
 
 
-@of("http-python", "http-typescript")
+@of("http-python", "http-typescript", "http-sse")
 async def test_calls_in_a_session_that_its_server_forgot_are_made_in_a_new_one(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -212,7 +212,7 @@ async def test_calls_in_flight_are_answered_though_their_session_is_opened_again
         assert all_callers.executed_once([beside, *calls.result(), *after])
 
 
-@of("stdio-modern", "stdio-handshake", "http-modern", "http-python", "http-typescript")
+@of("stdio-modern", "stdio-handshake", "http-modern", "http-python", "http-typescript", "http-sse")
 async def test_calls_to_a_server_that_is_stopped_for_a_while_are_answered_when_it_goes_on(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -242,7 +242,7 @@ async def test_calls_to_a_stopped_server_that_is_killed_end_with_an_error(
         assert all_callers.executed_once(after)
 
 
-@of("stdio-modern", "stdio-handshake", "http-python", "http-typescript")
+@of("stdio-modern", "stdio-handshake", "http-python", "http-typescript", "http-sse")
 async def test_calls_while_a_restarted_server_opens_slowly_end_and_the_next_are_answered(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -261,7 +261,7 @@ async def test_calls_while_a_restarted_server_opens_slowly_end_and_the_next_are_
         assert all_callers.executed_once(after)
 
 
-@of("stdio-handshake", "stdio-modern", "http-modern", "http-python", "http-typescript")
+@of("stdio-handshake", "stdio-modern", "http-modern", "http-python", "http-typescript", "http-sse")
 async def test_a_server_that_another_version_replaces_is_called_as_it_is_now(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:
@@ -284,7 +284,7 @@ async def test_a_server_that_another_version_replaces_is_called_as_it_is_now(
         assert not any(server.executed[each.number] for each in gone)
 
 
-@of("http-modern", "stdio-modern", "stdio-handshake", "http-python", "http-typescript")
+@of("http-modern", "stdio-modern", "stdio-handshake", "http-python", "http-typescript", "http-sse")
 async def test_other_tools_that_a_server_notifies_of_are_there_in_a_later_turn(
     fleet: Fleet, servers: dict[Kind, CountedServer], kind: Kind
 ) -> None:

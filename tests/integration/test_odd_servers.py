@@ -19,6 +19,8 @@ import pytest
 import pytest_asyncio
 from support.odd_findings import reports
 from support.odd_fleets import EVERY, called, odd_fleet
+from support.odd_http_faults import HTTP_FAULTS
+from support.odd_json_faults import JSON_FAULTS
 from support.odd_result_faults import RESULT_FAULTS
 from support.odd_servers import OddServer, build, covering, odd_server
 from support.odd_stress_faults import STRESS_FAULTS
@@ -30,7 +32,15 @@ from support.waiting import poll
 from pallas.fleet.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FAULTS = {**TOOL_FAULTS, **WIRE_FAULTS, **RESULT_FAULTS, **TRANSPORT_FAULTS, **STRESS_FAULTS}
+FAULTS = {
+    **TOOL_FAULTS,
+    **WIRE_FAULTS,
+    **RESULT_FAULTS,
+    **TRANSPORT_FAULTS,
+    **STRESS_FAULTS,
+    **JSON_FAULTS,
+    **HTTP_FAULTS,
+}
 COVERING = covering(FAULTS)
 BLOCK = 25
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from support.live import ECHO, agent_module, running, write_project
 from support.processes import below
 from support.waiting import until
 
-from pallas.executors.fastagent import instance_servers
+from pallas.downstreams import transports
+from pallas.downstreams.connection import Connection, Watch
+from pallas.downstreams.offer import Offer
+from pallas.downstreams.opening import Callbacks, Settings
+from pallas.downstreams.transports import StdioProgram
+from pallas.executors.fastagent import instance_servers, server_states
 from pallas.fleet.fleet import Fleet
 from pallas.model import Notice
 from pallas_tui.frame import FleetFrame
@@ -107,3 +113,24 @@ async def test_the_log_has_the_exit_status_and_each_attempt_to_start_it_again(
             assert notices(fleet)[-1] == ("info", said()[-1].removeprefix("desk: "))
     # fast-agent's own words for the same failures are left out.
     assert not [each for each in caplog.records if each.name == "fast_agent"]
+
+
+async def test_a_probe_that_meets_the_end_of_a_program_says_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "is_logged", lambda: True)
+    program = tmp_path / "mortal.py"
+    program.write_text("import sys\nsys.stdin.readline()\nprint('no licence', file=sys.stderr)\nsys.exit(4)")
+
+    async def listed(offer: Offer) -> Offer:
+        return offer
+
+    way = StdioProgram(sys.executable, [str(program)], dict(os.environ))
+    connection = Connection("mortal", way, Settings(), Callbacks(), Watch(listed), {})
+    try:
+        assert await server_states._check([connection], 60) == (
+            "failed",
+            "its program ended with exit status 4: no licence",
+        )
+    finally:
+        await connection.close()

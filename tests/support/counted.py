@@ -20,15 +20,17 @@ from .ports import free_ports
 from .processes import gone
 from .waiting import until
 
-Kind = Literal["stdio-modern", "stdio-handshake", "http-modern", "http-python", "http-typescript"]
+Kind = Literal["stdio-modern", "stdio-handshake", "http-modern", "http-python", "http-typescript", "http-sse"]
 KINDS: Final[tuple[Kind, ...]] = (
     "stdio-modern",
     "stdio-handshake",
     "http-modern",
     "http-python",
     "http-typescript",
+    "http-sse",
 )
-"""Transports and versions of MCP; over HTTP in the handshake versions, as two SDKs lose their sessions."""
+"""Transports and versions of MCP; over HTTP in the handshake versions, as two SDKs lose sessions, and over
+the older transport, with server-sent events."""
 MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = "2025-11-25"
 PROGRAM: Final = str(Path(__file__).with_name("counting_server.py"))
@@ -82,7 +84,8 @@ class CountedServer:
         """Its entry under ``mcp.servers``."""
         if self.is_http:
             url = f"http://127.0.0.1:{self.settings['port']}/mcp"
-            return {"url": url, "auth": {"oauth": False}, **self.keys}
+            way = {"transport": "sse"} if self.kind == "http-sse" else {}
+            return {"url": url, "auth": {"oauth": False}, **way, **self.keys}
         return {"command": sys.executable, "args": [PROGRAM, str(self.folder)], **self.keys}
 
     def be(self, **settings: Any) -> None:

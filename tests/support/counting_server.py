@@ -24,6 +24,7 @@ from typing import Any, Final
 _MODERN: Final = "2026-07-28"
 _HANDSHAKE: Final = "2025-11-25"
 _OPENING: Final = ("initialize", "server/discover", "tools/list")
+_MOST_WAITING: Final = 1_000
 _CHANGED: Final = "notifications/tools/list_changed"
 # What SDKs of the handshake versions answer where a session is unknown, and where none is named: status, id,
 # code and text. They are Python 1.x and the sample of TypeScript 1.x.
@@ -43,6 +44,7 @@ class CountingServer:
         self._folder = folder
         self._changed = threading.Event()
         self._log = os.open(folder / "log.jsonl", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        self._is_flooding = False
         self.read_settings()
         self.note("start")
 
@@ -83,6 +85,18 @@ class CountingServer:
         """The ids of the requests of 2026-07-28 that listen."""
         return []
 
+    def backlog(self) -> int:
+        """How many notifications wait to be sent."""
+        return 0
+
+    def flood(self) -> None:
+        """Send the notification of the setting ``floods`` without end, as fast as it is taken."""
+        message = {"jsonrpc": "2.0", **self.settings["floods"]}
+        while True:
+            self.send_to_listeners([message])
+            while self.backlog() > _MOST_WAITING:
+                time.sleep(0.001)
+
     def _notify(self) -> None:
         while self._changed.wait():
             self._changed.clear()
@@ -97,6 +111,9 @@ class CountingServer:
             self.note("opening", method=method)
             self.wait_for("hold", absent=True)
         result: dict[str, Any] | None = None
+        if method == "tools/list" and "floods" in self.settings and not self._is_flooding:
+            self._is_flooding = True
+            threading.Thread(target=self.flood, daemon=True).start()
         if method == "tools/call":
             result = {"content": [{"type": "text", "text": self._execute(params)}]}
         elif method == "tools/list":
@@ -232,11 +249,75 @@ class HttpCountingServer(CountingServer):
         self.note("listening")
         server.serve_forever()
 
+    def backlog(self) -> int:
+        """Those in the longest queue."""
+        return max((stream.qsize() for stream in list(self.streams)), default=_MOST_WAITING + 1)
+
     def send_to_listeners(self, messages: Iterable[dict[str, Any]]) -> None:
         """To each open stream."""
         for message in messages:
             for stream, listener in list(self.streams.items()):
                 stream.put(message if listener is None else subscribed(message, listener))
+
+
+class SseCountingServer(HttpCountingServer):
+    """Over the older HTTP transport: messages are posted, and all answers are events of one stream."""
+
+    def run(self) -> None:
+        """Serve until it is killed."""
+        self.opened: dict[str, queue.Queue[dict[str, Any] | None]] = {}
+        server = _Threads(("127.0.0.1", self.settings["port"]), _sse_handler_of(self))
+        self.follow_signals(self._forget)
+        self.note("listening")
+        server.serve_forever()
+
+    def _forget(self) -> None:
+        for stream in self.opened.values():
+            stream.put(None)
+        self.opened.clear()
+
+    def answer(self, session: str, message: dict[str, Any]) -> None:
+        """Put the response to a request into the stream of its session."""
+        response = self.response(message)
+        if (stream := self.opened.get(session)) is not None:
+            stream.put(response)
+
+    def backlog(self) -> int:
+        """Those in the longest queue."""
+        return max((stream.qsize() for stream in list(self.opened.values())), default=_MOST_WAITING + 1)
+
+    def send_to_listeners(self, messages: Iterable[dict[str, Any]]) -> None:
+        """To each open stream."""
+        for message in messages:
+            for stream in list(self.opened.values()):
+                stream.put(message)
+
+
+def _sse_handler_of(counting: SseCountingServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(_handler_of(counting)):  # type: ignore[misc]
+        def do_GET(self) -> None:
+            session = os.urandom(8).hex()
+            stream = counting.opened[session] = queue.Queue()
+            self.begin_stream()
+            event = f"event: endpoint\r\ndata: /messages?session={session}\r\n\r\n".encode()
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+            counting.note("listened")
+            while (message := stream.get()) is not None:
+                self.send_event(message)
+            self.wfile.write(b"0\r\n\r\n")
+
+        def do_POST(self) -> None:
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            counting.note("message", method=message.get("method"))
+            session = self.path.rpartition("session=")[2]
+            if counting.has("broken") or session not in counting.opened:
+                self.send_body(404)
+                return
+            self.send_body(202)
+            if "id" in message and "method" in message:
+                threading.Thread(target=counting.answer, args=(session, message), daemon=True).start()
+
+    return Handler
 
 
 class _Threads(ThreadingHTTPServer):
@@ -349,8 +430,9 @@ def _handler_of(counting: HttpCountingServer) -> type[BaseHTTPRequestHandler]:
 def main() -> None:
     """Serve what the folder says."""
     folder = Path(sys.argv[1])
-    port = json.loads((folder / "server.json").read_text("utf-8"))["port"]
-    (HttpCountingServer if port else StdioCountingServer)(folder).run()
+    settings = json.loads((folder / "server.json").read_text("utf-8"))
+    over_http = SseCountingServer if settings["refusal"] == "sse" else HttpCountingServer
+    (over_http if settings["port"] else StdioCountingServer)(folder).run()
 
 
 if __name__ == "__main__":

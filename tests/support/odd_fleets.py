@@ -6,6 +6,7 @@ OpenAI refuses.
 """
 
 import asyncio
+import base64
 import json
 import re
 import sys
@@ -76,7 +77,8 @@ def _entry(root: Path, server: OddServer, http: OddHttp, origin: str) -> dict[st
         spec["gate"] = str(_gate(root, server))
     if server.transport != "stdio":
         http.add(server.name, server.transport, spec)
-        return {"url": f"{origin}/{server.name}/mcp", "auth": {"oauth": False}}
+        way = {"transport": "sse"} if server.transport == "sse" else {}
+        return {"url": f"{origin}/{server.name}/mcp", "auth": {"oauth": False}, **way}
     file = root / f"{server.name}.json"
     file.write_text(json.dumps(spec), "utf-8")
     return {"command": sys.executable, "args": ["-I", "-S", str(_PROGRAM), str(file)]}
@@ -109,6 +111,13 @@ def _refusals(messages: Sequence[Mapping[str, Any]], offered: Sequence[Mapping[s
     """What a strict provider refuses of a request."""
     if any(each["role"] in ("user", "tool") and not each.get("content") for each in messages):
         yield "a message is empty"
+    parts = [part for each in messages if isinstance(each.get("content"), list) for part in each["content"]]
+    for part in parts:
+        if part.get("type") == "text" and not part["text"]:
+            yield "a part of a message is empty"
+        address = (part.get("image_url") or {}).get("url", "")
+        if part.get("type") == "image_url" and not _is_picture(address):
+            yield f"an image must be a PNG, JPEG, GIF or WebP: {address[:60]}"
     names = [tool["function"]["name"] for tool in offered]
     for name, count in Counter(names).items():
         if count > 1:
@@ -119,6 +128,16 @@ def _refusals(messages: Sequence[Mapping[str, Any]], offered: Sequence[Mapping[s
         with suppress(RecursionError):
             for refusal in openai_refusals(tool["function"].get("parameters")):
                 yield f"{tool['function']['name']}: {refusal}"
+
+
+def _is_picture(address: str) -> bool:
+    """Whether OpenAI reads a data address as a picture: its type must be that of the data."""
+    found = re.fullmatch(r"data:image/(png|jpeg|gif|webp);base64,(.+)", address)
+    starts = {"png": b"\x89PNG", "jpeg": b"\xff\xd8", "gif": b"GIF8", "webp": b"RIFF"}
+    try:
+        return found is not None and base64.b64decode(found[2]).startswith(starts[found[1]])
+    except ValueError:
+        return False
 
 
 def _text(content: Any) -> str:

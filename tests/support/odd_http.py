@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from .odd_server_program import BrokenError, Message, OddEngine
 from .odd_servers import Transport
+from .odd_sse import SseServer
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -31,7 +32,11 @@ class _Session:
 class _Server:
     transport: Transport
     spec: dict[str, Any]
+    sse: SseServer
+    """It, where it is one over the older transport."""
     sessions: dict[str, _Session] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    """How many calls each session has had."""
     refused: int = 0
     """How often it was too busy."""
     gets: int = 0
@@ -52,7 +57,7 @@ class OddHttp:
 
     def add(self, name: str, transport: Transport, spec: dict[str, Any]) -> None:
         """Serve another one."""
-        self._servers[name] = _Server(transport, spec)
+        self._servers[name] = _Server(transport, spec, SseServer(spec))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -108,6 +113,8 @@ def packed(response: Response, encoding: str) -> Response:
 
 
 async def _respond(server: _Server, request: Request) -> Response:
+    if server.transport == "sse":
+        return await server.sse.respond(request)
     id_ = request.headers.get("mcp-session-id", "")
     if request.method == "DELETE" and (status := server.spec.get("goodbye")) is not None:
         if not status:
@@ -120,18 +127,20 @@ async def _respond(server: _Server, request: Request) -> Response:
         if (event := request.headers.get("last-event-id")) in server.polled:
             return _polled(server, event)
         if listening := server.spec.get("get"):
-            return _kept_open() if "stays" in listening else _as_said(listening)
+            return _kept_open(listening) if "stays" in listening else _as_said(listening)
     if request.method != "POST":
         return Response(status_code=405, headers={"allow": "POST, DELETE"})
     message = json.loads(await request.body())
     headers: dict[str, str] = {}
     if (odd := _odd_answer(server.spec, message)) is not None:
         return odd
-    if server.transport == "http-modern":
+    if server.transport == "http-modern" or "sessionless" in server.spec:
         session = _Session(OddEngine(server.spec))
     elif message.get("method") == "initialize":
         headers["mcp-session-id"] = uuid4().hex
         session = server.sessions[headers["mcp-session-id"]] = _Session(OddEngine(server.spec))
+    elif (ends := _ended_session(server, id_, message)) is not None:
+        return ends
     elif id_ in server.sessions:
         session = server.sessions[id_]
     else:
@@ -152,6 +161,8 @@ async def _respond(server: _Server, request: Request) -> Response:
         event = f"poll-{number}-1"
         server.polled[event] = polled["empty"], session.engine.wire(answers[0])
         return Response(f"id: {event}\nretry: 10\ndata:\n\n", headers={"content-type": EVENTS})
+    if server.spec.get("cut_body") == (message.get("params") or {}).get("name", ...):
+        return StreamingResponse(_broken(session.engine.wire(said[-1])), media_type=JSON)
     if server.transport == "http-sse":
         return _typed(
             StreamingResponse(_events(server, session, number, said), headers=headers), server, EVENTS
@@ -162,7 +173,34 @@ async def _respond(server: _Server, request: Request) -> Response:
     )
     body = server.spec.get("start", "").encode() + session.engine.wire(answer)
     body += server.spec.get("end", "").encode()
+    if drip := server.spec.get("drip"):
+        return _typed(StreamingResponse(_dripping(body, drip), status, headers), server, JSON)
     return _typed(Response(body, status, headers), server, JSON)
+
+
+def _ended_session(server: _Server, id_: str, message: Message) -> Response | None:
+    """The answer to a call in a session that has had as many as it may."""
+    limit = server.spec.get("session_calls")
+    if limit is None or not id_:
+        return None
+    if message.get("method") == "tools/call":
+        server.calls[id_] = server.calls.get(id_, 0) + 1
+    if server.calls.get(id_, 0) <= limit["count"]:
+        return None
+    server.sessions.pop(id_, None)
+    kind = JSON if limit["body"].startswith("{") else "text/plain"
+    return Response(limit["body"], limit["status"], media_type=kind)
+
+
+async def _broken(body: bytes) -> AsyncIterator[bytes]:
+    yield body[: len(body) // 2]
+    raise ConnectionResetError("the server breaks the connection")
+
+
+async def _dripping(body: bytes, size: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+        await asyncio.sleep(0)
 
 
 async def _gone(request: Request) -> None:
@@ -187,9 +225,11 @@ def _as_said(answer: dict[str, Any]) -> Response:
     return Response(answer["body"], answer["status"], answer["headers"])
 
 
-def _kept_open() -> Response:
+def _kept_open(listening: dict[str, Any]) -> Response:
     async def nothing() -> AsyncIterator[bytes]:
         yield b": here\n\n"
+        if "said" in listening:
+            yield f"data: {json.dumps(listening['said'])}\n\n".encode()
         await asyncio.Event().wait()
 
     return StreamingResponse(nothing(), media_type=EVENTS)
@@ -230,3 +270,7 @@ async def _events(
             size = server.spec.get("piece", len(event))
             for start in range(0, len(event), size):
                 yield event[start : start + size]
+    if server.spec.get("lingers"):
+        for _ in range(100):
+            yield b": still here\n\n"
+            await asyncio.sleep(0.3)

@@ -41,6 +41,10 @@ class OddEngine:
             return [] if held is None else [self._answer(held)]
         if number is None:
             return []
+        if refusal := self._refusal(message):
+            return [_error(number, *refusal)]
+        if method == "ping" and self._spec.get("ping"):
+            return [] if self._spec["ping"] == "silent" else [_error(number, -32601, "Method not found")]
         if method == "initialize":
             self._is_open = True
         elif not self._is_open and self._spec.get("first"):
@@ -48,6 +52,11 @@ class OddEngine:
         before = [{"jsonrpc": "2.0", **each} for each in self._spec.get("before", ())]
         if method == "tools/call":
             before += self._flood(message)
+        if self._spec.get("cancels"):
+            before.append(_cancelled(number))
+        if method == "initialize" and self._spec.get("asks_early"):
+            self._held["early"] = message
+            return [{"jsonrpc": "2.0", "id": "early", "method": self._spec["asks_early"], "params": {}}]
         if method == "tools/call" and self._spec.get("asks"):
             ours, params = f"odd-{number}", self._spec.get("asks_params", {})
             self._held[ours] = message
@@ -65,16 +74,51 @@ class OddEngine:
             said["params"] = {**said["params"], "progressToken": token}
         return [said] * flood["count"] if message["params"].get("name") == flood.get("tool") else []
 
+    def _refusal(self, message: Message) -> tuple[Any, ...] | None:
+        """Code, text and data of the error for a message that it is too strict for."""
+        params = message.get("params")
+        if self._spec.get("needs_params") and params is None and message["method"] != "ping":
+            return -32603, "Cannot read properties of undefined (reading 'cursor')"
+        if (
+            self._spec.get("refuses_meta")
+            and message["method"].endswith("/list")
+            and (params or {}).keys() - {"cursor"}
+        ):
+            return -32602, "Unrecognized key in params"
+        only = self._spec.get("only_version")
+        if message["method"] != "initialize" or not only or params["protocolVersion"] == only["version"]:
+            return None
+        if only["said"] == "text":
+            return -32602, f"Unsupported protocol version. Supported: {only['version']}"
+        return -32602, "Unsupported protocol version", {"supported": [only["version"]]}
+
     def wire(self, message: Message) -> bytes:
         """A message as its bytes, without the end of a line."""
+        message = self._formed(message)
+        said: Any = [message] if self._spec.get("batch") else message
+        text = json.dumps(said, ensure_ascii=bool(self._spec.get("ascii")), indent=self._spec.get("indent"))
+        if self._spec.get("raw_tabs"):
+            text = text.replace("\\t", "\t")
+        text = self._spec.get("prefix", "") + text + self._spec.get("suffix", "")
+        encoded = text.encode(self._spec.get("encoding", "utf-8"), "replace")
+        head = f"Content-Length: {len(encoded)}\r\n\r\n" if self._spec.get("content_length") else ""
+        return head.encode() + encoded
+
+    def _formed(self, message: Message) -> Message:
+        """A message as its serialiser writes it."""
         if self._spec.get("string_id") and "method" not in message:
             message = {**message, "id": str(message["id"])}
         if self._spec.get("null_error") and ("result" in message) != ("error" in message):
             message = {"result": None, "error": None, **message}
-        if self._spec.get("extra"):
-            message = _with_extras(message)
-        said: Any = [message] if self._spec.get("batch") else message
-        return json.dumps(said, ensure_ascii=False, indent=self._spec.get("indent")).encode()
+        if self._spec.get("float_id") and isinstance(message.get("id"), int):
+            message = {**message, "id": float(message["id"])}
+        if self._spec.get("all_keys"):
+            nulls = ("id", "params") if "method" in message else ("method", "params", "error")
+            message = {**dict.fromkeys(nulls), **message}
+        if "jsonrpc" in self._spec:
+            message = {**message, "jsonrpc": self._spec["jsonrpc"]}
+            message = {key: value for key, value in message.items() if key != "jsonrpc" or value is not None}
+        return _with_extras(message) if self._spec.get("extra") else message
 
     def _too_early(self, manner: str, number: object) -> list[Message]:
         if manner == "exits":
@@ -112,12 +156,17 @@ class OddEngine:
             if count < steps["count"]:
                 taken.write_text("." * (count + 1))
                 return _error(message["id"], -32603, f"still loading, step {count + 1} of {steps['count']}")
-        cursor = params.get("cursor") or ""
+        cursor = str(params.get("cursor") or "")
         if self._spec.get("endless") and cursor not in self._spec["pages"]:
             return self._result(message, {"tools": [], "nextCursor": f"more-{time.time_ns()}"})
         if cursor not in self._spec["pages"]:
             return _error(message["id"], -32602, "Invalid cursor")
-        return self._result(message, self._spec["pages"][cursor])
+        page = self._spec["pages"][cursor]
+        if (form := self._spec.get("tools_as")) is None:
+            return self._result(message, page)
+        named = {each["name"]: each for each in page["tools"]}
+        forms = {"object": {"tools": named}, "null": {"tools": None}, "nothing": {}, "bare": page["tools"]}
+        return self._result(message, forms[form])
 
     def _result(self, message: Message, result: Any) -> Message:
         if self._spec["opening"] == "server/discover" and isinstance(result, dict):
@@ -129,8 +178,13 @@ class OddEngine:
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
-def _error(number: object, code: int, text: str) -> Message:
-    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text}}
+def _error(number: object, code: int, text: str, data: Any = None) -> Message:
+    more = {} if data is None else {"data": data}
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text, **more}}
+
+
+def _cancelled(number: object) -> Message:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
 
 
 def _with_extras(message: Message) -> Message:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Literal
 
-Transport = Literal["stdio", "http-json", "http-sse", "http-modern"]
-TRANSPORTS: Final[tuple[Transport, ...]] = ("stdio", "http-json", "http-sse", "http-modern")
-"""stdio and the first two over HTTP speak a version with a handshake, the last one 2026-07-28."""
-HTTP: Final = TRANSPORTS[1:]
-HANDSHAKE: Final = TRANSPORTS[:3]
-STREAMS: Final[tuple[Transport, ...]] = ("stdio", "http-sse")
+Transport = Literal["stdio", "http-json", "http-sse", "sse", "http-modern"]
+TRANSPORTS: Final[tuple[Transport, ...]] = ("stdio", "http-json", "http-sse", "sse", "http-modern")
+"""All but the last one speak a version with a handshake, that one 2026-07-28; sse is the older transport."""
+HTTP: Final[tuple[Transport, ...]] = ("http-json", "http-sse", "http-modern")
+HANDSHAKE: Final = TRANSPORTS[:4]
+STREAMS: Final[tuple[Transport, ...]] = ("stdio", "http-sse", "sse")
 """Those that can say something before an answer."""
 MOST_FAULTS: Final = 3
 WHOLE: Final = "whole"
@@ -137,11 +137,13 @@ class OddServer:
         parts = [self.tools[start : start + size] for start in range(0, len(self.tools), size)]
         if "empty_pages" in self.wire:
             parts = [part for full in parts for part in ([], full)]
-        cursors = ["", *(f"page-{number}" for number in range(1, len(parts)))]
+        cursors: list[Any] = ["", *(f"page-{number}" for number in range(1, len(parts)))]
+        if "number_cursors" in self.wire:
+            cursors[1:] = range(1, len(parts))
         pages: dict[str, dict[str, Any]] = {}
         for number, (cursor, part) in enumerate(zip(cursors, parts, strict=True)):
             following = {"nextCursor": cursors[number + 1]} if number + 1 < len(parts) else self.page
-            pages[cursor] = {"tools": [tool.item for tool in part], **following}
+            pages[str(cursor)] = {"tools": [tool.item for tool in part], **following}
         return {
             "opening": "server/discover" if is_modern else "initialize",
             "hello": self.hello,
@@ -153,7 +155,7 @@ class OddServer:
 
     def _free_name(self, rng: Random) -> str:
         taken = {tool.name.casefold() for tool in self.tools if tool.name}
-        return rng.choice([word for word in _WORDS if word not in taken])
+        return rng.choice([word for word in _WORDS if word not in taken] or [f"word{len(taken)}"])
 
 
 Change = Callable[[OddServer, Random], str]

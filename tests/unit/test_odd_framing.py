@@ -4,17 +4,16 @@ import json
 from typing import Any
 
 import pytest
-from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse, jsonrpc_message_adapter
 
-from pallas.bounds import MAX_NODES
-from pallas.mcp_client.odd_framing import lines_of, messages_in
+from pallas.mcp_client.odd_framing import messages_in
 
 
 def read(message: Any) -> Any:
-    """What the SDK makes of a message."""
-    (text,) = messages_in(json.dumps(message).encode())
-    assert lines_of(json.dumps(message).encode() + b"\n") == text + b"\n"
-    return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    """What is made of a message."""
+    (found,) = messages_in(json.dumps(message).encode())
+    assert messages_in(json.dumps(message)) == [found]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -56,9 +55,57 @@ def test_a_result_beside_an_error_that_is_null_is_a_result() -> None:
 )
 def test_what_is_sound_is_not_changed(message: Any) -> None:
     text = json.dumps(message, indent=1).encode()
-    assert messages_in(text) == [text]
+    assert messages_in(text) == [jsonrpc_message_adapter.validate_json(text, by_name=False)]
 
 
-def test_a_message_of_too_many_values_is_not_read_for_its_error() -> None:
-    text = b'{"id": 1, "error": [' + b"{}," * MAX_NODES + b"{}]}"
-    assert messages_in(text) == [text]
+ANSWER = JSONRPCResponse(jsonrpc="2.0", id=1, result={"a": 1})
+WIRED = ANSWER.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"jsonrpc": "2.0", "id": 1.0, "result": {"a": 1}}',
+        '{"id": 1, "result": {"a": 1}}',
+        '{"jsonrpc": 2, "id": 1, "result": {"a": 1}}',
+        '{"jsonrpc": "2.0", "id": 1, "method": null, "params": null, "result": {"a": 1}, "error": null}',
+        f"\ufeff{WIRED}",
+        f"[{WIRED}]",
+        f"\x1b]0;npm\x07{WIRED}",
+        f"{WIRED}\x1b[0m",
+        f"\0{WIRED}\0",
+        WIRED.encode("utf-16"),
+        WIRED.encode("utf-8-sig"),
+    ],
+)
+def test_an_answer_is_found_in_what_is_around_it(text: str | bytes) -> None:
+    assert messages_in(text) == [ANSWER]
+
+
+def test_messages_behind_each_other_are_all_read() -> None:
+    said = JSONRPCNotification(jsonrpc="2.0", method="notifications/odd")
+    assert messages_in(said.model_dump_json(exclude_none=True) + WIRED) == [said, ANSWER]
+
+
+def test_half_an_emoji_and_bytes_that_are_no_text_cost_themselves() -> None:
+    (half,) = messages_in('{"jsonrpc": "2.0", "id": 1, "result": {"a": "x\\ud83d"}}')
+    assert isinstance(half, JSONRPCResponse) and half.result == {"a": "x?"}
+    (broken,) = messages_in(b'{"jsonrpc": "2.0", "id": 1, "result": {"a": "x\xe4"}}')
+    assert isinstance(broken, JSONRPCResponse) and broken.result == {"a": "x\ufffd"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "words",
+        "",
+        "[]",
+        "{}",
+        '{"level": "info"}',
+        '{"jsonrpc": "2.0", "id": true, "result": {}}',
+        '{"jsonrpc": "2.0", "id": 1',
+        'got {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}',
+    ],
+)
+def test_what_is_no_message_is_none(text: str) -> None:
+    assert messages_in(text) == []

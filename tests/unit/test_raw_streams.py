@@ -90,11 +90,17 @@ def answering(number: int, **value: Any) -> JSONRPCResponse:
 NOTE = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
 
 
+async def test_a_list_is_asked_for_with_params_which_careless_servers_read() -> None:
+    async with pair() as one:
+        await one.send(request(1, "tools/list"))
+        assert (await one.from_client.receive()).message.params == {}
+
+
 async def test_messages_pass_unchanged_and_those_of_a_run_are_recorded() -> None:
     record = WireRecord()
     run = RunTrace("r", "one", CONTEXT, record.open("r"))
     async with pair() as one:
-        other = await one.send(request(2, "tools/list"))  # of no run: passes, and is not kept
+        other = await one.send(request(2, "tools/list", cursor="a"))  # of no run: passes, and is not kept
         with running(run):
             span = begin_call()
             asked = await one.send(request(1, name="x"))

@@ -321,11 +321,24 @@ def test_values_of_a_completion_are_bounded(version: str) -> None:
         assert len(made["completion"]["values"]) == kept and "total" not in made["completion"] and found
 
 
-@pytest.mark.parametrize("raw", [None, [], "x", 5, True])
+@pytest.mark.parametrize(
+    ("method", "raw"),
+    [("tools/call", None), ("tools/call", True), ("prompts/get", []), ("tools/list", "x"), ("tools/list", 5)],
+)
 @both_eras
-def test_a_result_that_is_no_object_is_refused_with_a_reason(raw: Any, version: str) -> None:
-    made = usable_result("tools/call", raw, version)
+def test_a_result_that_is_no_object_is_refused_with_a_reason(method: str, raw: Any, version: str) -> None:
+    made = usable_result(method, raw, version)
     assert made.result is None and made.problem.endswith(", not an object")
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"), [("x", "x"), (5, "5"), (["x"], '["x"]'), ([{"type": "text", "text": "x"}], "x")]
+)
+@both_eras
+def test_a_bare_result_of_a_call_is_its_content(raw: Any, text: str, version: str) -> None:
+    made = usable_result("tools/call", raw, version)
+    assert made.result is not None and made.findings
+    assert [each["text"] for each in made.result["content"]] == [text]
 
 
 def test_a_result_with_too_many_parts_is_refused() -> None:

@@ -46,7 +46,7 @@ def bound(
     encodings = [each.strip().lower() for each in response.headers.get("content-encoding", "").split(",")]
     response.stream = _Bounded(
         response.stream,
-        [each for each in encodings if each not in ("", "identity")],
+        [each for each in encodings if each not in _PLAIN],
         line=line if events else None,
         body_limit=stream if events else body_limit,
     )
@@ -57,6 +57,10 @@ def bound(
 def bound_model(response: httpx2.Response) -> None:
     """Limit a response of a model's provider."""
     bound(response, line=MAX_MESSAGE, stream=MAX_STREAM)
+
+
+# What servers say of bodies that are not encoded.
+_PLAIN: Final = frozenset(("", "identity", "none", "utf-8", "utf8", "aws-chunked", "binary", "8bit"))
 
 
 class _Bounded(httpx2.AsyncByteStream):

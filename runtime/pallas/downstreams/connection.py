@@ -30,9 +30,10 @@ from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_agent
 
-from .http_requests import CallFate, call_fate
+from .http_requests import CallFate, call_fate, says_session_lost
 from .offer import MAX_SIZE, Offer, offer_of
 from .opening import Callbacks, Heard, Opener, Settings, is_closed
+from .pulse import Pulse
 from .result_fit import LeftOut, as_json
 from .transports import Http, Link, Transport
 from .usable_lists import LISTS
@@ -58,12 +59,12 @@ _LISTS_CHANGED: Final = (
     ResourceListChangedNotification,
 )
 _OPENING: Final = frozenset({"initialize", "server/discover"})
-# HTTP statuses by which a server refuses whoever asks.
-_REFUSALS: Final = frozenset({401, 403})
 # The server read the request, so its session is there.
 _READ: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
 # A server of the other era answers with one of these to a request that names no session. -32000 is the
 # TypeScript SDK's.
+# By which servers say with status 200 that they do not know a session.
+_SESSION_ERRORS: Final = frozenset({-32001, -32000, INVALID_REQUEST})
 _OTHER_ERA: Final = frozenset({INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, -32000})
 
 
@@ -116,13 +117,15 @@ class Connection:
         """Why it is not connected."""
         self.since = 0.0
         """When it was opened or lost, in Unix seconds; 0 before it was opened first."""
+        self.end = ""
+        """How its program ended last, with the last line of its stderr; empty if it has not, or is none."""
         self.failed_at = 0.0
         """When it was lost, or could not be opened, last."""
         self.link = Link(one_line(name, 80))
         self._transport = transport
         self._settings = settings
         self._watch = watch
-        heard = Heard(self._read, self._hear, self._ended)
+        heard = Heard(self._read, self._hear, self._ended, self._outdate)
         self._opener = Opener(name, transport, settings, callbacks, heard, self.link, eras)
         self._context = context
         self._found: list[LeftOut] = []
@@ -137,6 +140,7 @@ class Connection:
         self._drains = False
         self._wake = asyncio.Event()
         self._is_outdated = self._is_closed = False
+        self._pulse = Pulse()
         self._working, self._active_at = 0, 0.0
 
     @property
@@ -198,7 +202,7 @@ class Connection:
             end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._calls[end] = client
             try:
-                with nullcontext() if work is ask_whether_it_answers else self._busy():
+                with nullcontext() if work == self._pulse.ask else self._busy():
                     return await work(client)
             except Exception as error:
                 if not self._lost_by(error, fate, client):
@@ -229,11 +233,12 @@ class Connection:
         the SDK's errors.
         """
         is_busy = self._working > 0 and monotonic() - self._active_at < BUSY_SECONDS
+        half = seconds / 2
         try:
-            async with asyncio.timeout(seconds):
-                await self.call(ask_whether_it_answers)
+            async with asyncio.timeout(half):
+                await self.call(self._pulse.ask)
         except TimeoutError:
-            return is_busy
+            return is_busy or await self._pulse.lists(self.client, half)
         return True
 
     def schema_of(self, tool: str) -> ResultSchema | None:
@@ -306,6 +311,8 @@ class Connection:
     def _failed(self, opening: asyncio.Future[None], error: Exception, *, is_newest: bool) -> None:
         causes = list(leaves_of(error))
         cause = causes[0] if len(causes) == 1 else error
+        if is_closed(cause):
+            self.end = self._end_of_program()
         if not opening.done():
             self.error, self.failed_at = cause, time()
             opening.set_exception(cause)
@@ -403,7 +410,7 @@ class Connection:
             call_fate.set(fate)  # of this task alone
             try:
                 async with asyncio.timeout(self._settings.ping_seconds):
-                    await client.session.send_ping()
+                    await self._pulse.ping(client)
                 missed = 0
             except MCPError as error:
                 if fate.no_session and error.code not in _READ:  # the server was restarted
@@ -413,6 +420,9 @@ class Connection:
             except TimeoutError:
                 missed += 1
             if missed >= self._settings.missed_pings:
+                if await self._pulse.lists(client, self._settings.ping_seconds):
+                    missed = 0
+                    continue
                 self.lose(ConnectionError(f"it did not answer {missed} pings"))
                 return
 
@@ -432,9 +442,15 @@ class Connection:
     def _ended(self, client: Client) -> None:
         """The other side has closed the streams."""
         if self.client is client:
+            self.end = self._end_of_program()
             how = how_it_ended(current_agent(), self.link.name)
             closed = ConnectionError("the other side closed the connection")
             self.lose(ProgramEnded(f"its program {how}") if how else closed)
+
+    def _end_of_program(self) -> str:
+        how = how_it_ended(current_agent(), self.link.name)
+        last = self.link.stderr.last_line() if self.link.stderr is not None else ""
+        return f"its program {how}" + (f": {last}" if last else "") if how else ""
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -452,6 +468,8 @@ class Connection:
         if self.client is not client:  # another call found it first
             return True
         code = error.code if isinstance(error, MCPError) else 0
+        if fate.has_session and code in _SESSION_ERRORS and says_session_lost(str(error)):
+            fate.no_session = True
         if (fate.no_session and code not in _READ) or (fate.refused and code in _OTHER_ERA):
             self.lose(error, drains=True)
             return True
@@ -469,18 +487,3 @@ def _with_schema(tool: Tool, schema: Mapping[str, Any] | None) -> Tool:
 def end_notes(error: BaseException) -> tuple[str, ...]:
     """Return how the program ended whose end made a call fail; empty if that is not known."""
     return tuple(getattr(error, "__notes__", ()))[-1:] if is_closed(error) else ()
-
-
-async def ask_whether_it_answers(client: Client) -> None:
-    """Ask a server something small. Raises ConnectionError, also for an HTTP status, and the SDK's errors."""
-    try:
-        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            await client.session.send_discover(client.protocol_version)
-        else:
-            await client.session.send_ping()
-    except MCPError as error:
-        fate = call_fate.get() or CallFate()
-        if fate.status in _REFUSALS or fate.status >= 500:
-            raise ConnectionError(f"HTTP {fate.status}") from error
-        if is_closed(error) or fate.unsent or fate.broken or fate.no_session:
-            raise

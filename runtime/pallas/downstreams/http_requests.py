@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
@@ -22,31 +23,41 @@ _MAX_BESIDE: Final = 100
 _MAX_REDIRECTS: Final = 3
 _SESSION: Final = "mcp-session-id"
 # A server that does not know the session of a request answers with one of these, whatever the body says.
-_NO_SESSION: Final = frozenset({400, 404})
+_NO_SESSION: Final = frozenset({400, 404, 410})
 # The SDK, or what asks for credentials, knows what these mean.
-_KNOWN: Final = _NO_SESSION | {401}
+_KNOWN: Final = frozenset({400, 404, 401})
+_SESSION_LOST: Final = re.compile(
+    r"session\b.{0,40}\b(not found|not exist|not valid|expired|invalid|unknown|terminated|closed)"
+    r"|\b(no|no valid|invalid|unknown|expired|missing) session",
+    re.IGNORECASE | re.DOTALL,
+)
 _LAST_EVENT: Final = "last-event-id"
 # Bytes of a failed response that are read for its reason, and for how long.
 _MAX_REASON: Final = 64 * 1024
 _REASON_SECONDS: Final = 5.0
+# What a line of an event stream begins with, and how many bytes tell.
+_FIELD: Final = re.compile(rb"(\xef\xbb\xbf)?(:|(data|event|id|retry)\s*[:\r\n])")
+_HEAD: Final = 8
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class CallFate:
     """What is known of the requests of one call.
 
-    ``unsent``: no connection was made, so the server knows nothing of it. ``no_session``: the server refused
-    a request that named a session; ``refused``: it refused one, with a session or not. ``broken``: the
-    connection broke after the request was sent. None of the first three is said once the server has
-    ``accepted`` a request: it may have run the call. ``status`` is that of the last response, 0 without one.
+    ``unsent``: no connection was made, so the server knows nothing of it. ``has_session``: the last request
+    named a session. ``no_session``: the server refused one that did; ``refused``: it refused one, with a
+    session or not. ``broken``: the connection broke after the request was sent. None of the first, third and
+    fourth is said once the server has ``accepted`` a request: it may have run the call. ``status`` is that of
+    the last response, 0 without one.
     ``streams`` are those that were asked for because the one with the answer ended too soon.
     """
 
-    __slots__ = ("accepted", "broken", "no_session", "refused", "status", "streams", "unsent")
+    __slots__ = ("accepted", "broken", "has_session", "no_session", "refused", "status", "streams", "unsent")
 
     def __init__(self) -> None:
         self.streams = StreamPauses()
         self.unsent = self.no_session = self.refused = self.broken = self.accepted = False
+        self.has_session = False
         self.status = 0
 
     def failed(self, error: httpx2.TransportError) -> None:
@@ -57,11 +68,12 @@ class CallFate:
     def answered(self, request: httpx2.Request, response: httpx2.Response) -> None:
         """Note the head of a response."""
         self.status = response.status_code
+        self.has_session = _SESSION in request.headers
         if response.is_success:
             self.accepted, self.unsent, self.no_session, self.refused = True, False, False, False
         elif response.status_code in _NO_SESSION and not self.accepted:
             self.refused = True
-            self.no_session = _SESSION in request.headers
+            self.no_session = self.has_session
 
 
 call_fate: Final[ContextVar[CallFate | None]] = ContextVar("pallas_call_fate", default=None)
@@ -128,12 +140,21 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
             if request.method != "POST" or not self._is_open():
                 raise
             return _failure(request, error)
-        if request.method == "POST" and response.is_success:
-            _call_json(response)
         if fate is not None:
             fate.answered(request, response)
-            if self._is_open() and response.status_code >= 400 and response.status_code not in _KNOWN:
-                return await _with_reason(request, response)
+        if request.method == "POST" and response.is_success:
+            try:
+                await _call_what_it_is(response)
+            except httpx2.TransportError as error:
+                if fate is not None:
+                    fate.failed(error)
+                if not self._is_open():
+                    raise
+                return _failure(request, error)
+        if fate is not None and self._is_open() and _needs_reason(request, response):
+            response = await _with_reason(request, response)
+            if fate.has_session and not fate.accepted and says_session_lost(response.text):
+                fate.refused = fate.no_session = True
         return response
 
     async def _is_too_often(self, request: httpx2.Request, fate: CallFate | None) -> bool:
@@ -194,11 +215,62 @@ def wrap_transports(
     ways["_mounts"] = {each: way and wrap(way) for each, way in ways["_mounts"].items()}
 
 
-def _call_json(response: httpx2.Response) -> None:
-    """Give an answer that is no event stream the media type of JSON: the SDK reads no other."""
+async def _call_what_it_is(response: httpx2.Response) -> None:
+    """Give an answer the media type that its first bytes have; the SDK reads JSON and event streams only."""
     kind = response.headers.get("content-type", "").lower()
-    if not kind.startswith(("application/json", "text/event-stream")):
+    is_stream, is_json = kind.startswith("text/event-stream"), kind.startswith("application/json")
+    if response.status_code == 202 or not isinstance(response.stream, httpx2.AsyncByteStream):
+        return
+    begun = _Begun(response.stream)
+    response.stream = begun
+    first = (await begun.first(_HEAD if is_stream else 1)).lstrip()
+    is_events = _FIELD.match(first) is not None
+    if is_stream and first and not is_events:
         response.headers["content-type"] = "application/json"
+    elif not is_stream and (is_events or not is_json):
+        response.headers["content-type"] = "text/event-stream" if is_events else "application/json"
+
+
+class _Begun(httpx2.AsyncByteStream):
+    """A stream whose first bytes were looked at."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+        self._rest = aiter(stream)
+        self._first = b""
+
+    async def first(self, size: int) -> bytes:
+        """Return at least so many bytes that are not blank, a line of less, or all there are."""
+        while len(said := self._first.lstrip()) < size and (not said or b"\n" not in said):
+            if (data := await anext(self._rest, None)) is None:
+                break
+            self._first += data
+            if size > 1 and not said and b"\n\n" in self._first:
+                break
+        return self._first
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._first:
+            yield self._first
+        async for data in self._rest:
+            yield data
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+
+def says_session_lost(text: str) -> bool:
+    """Return whether a text says that a session is not known any more."""
+    return _SESSION_LOST.search(text) is not None
+
+
+def _needs_reason(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """Whether the body of a response says why it refuses; what asks for credentials reads a 401 itself."""
+    is_asking = "www-authenticate" in response.headers or _SESSION not in request.headers
+    return response.status_code >= 400 and (
+        response.status_code not in _KNOWN or (response.status_code == 401 and not is_asking)
+    )
 
 
 async def _with_reason(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:

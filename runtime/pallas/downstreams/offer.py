@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mcp import Client, MCPError
-from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate, Tool
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate, Tool
 
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
@@ -131,7 +131,15 @@ async def all_pages(fetch: Callable[..., Awaitable[Any]], key: str, found: list[
     cursor: str | None = None
     size = 0
     for _ in range(MAX_PAGES):
-        page = await fetch(cursor=cursor)
+        try:
+            page = await fetch(cursor=cursor)
+        except MCPError as error:
+            if cursor is None or error.code != INVALID_PARAMS:
+                raise
+            said = one_line(redact_text(error.message), 200)
+            why = f"its cursor is refused: {said}; what arrived before is used"
+            found.insert(0, LeftOut("result", key, why))
+            return items
         listed = list(getattr(page, key))
         own = {str(getattr(item, "uri", None) or item.name) for item in listed}
         # Many servers say by an empty cursor that there is no other page, and answer it with the first one.

@@ -14,13 +14,14 @@ from mcp_types import (
     SamplingCapability,
     SamplingToolsCapability,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from pallas import __version__
 from pallas.mcp_client import stdio_seam
 from pallas.model.fault import leaves_of
 
 from .raw_streams import RawStreams, version_of
+from .result_fit import as_json
 from .transports import Link, Transport
 from .usable_results import UsableResult
 
@@ -61,12 +62,14 @@ class Heard:
     """What takes what the server says.
 
     ``read`` makes its results usable, by method and version; ``message`` gets its notifications; ``ended`` is
-    called when the other side has closed the connection.
+    called when the other side has closed the connection, ``changed`` for notifications of changed lists that
+    are too many to be passed on.
     """
 
     read: Callable[[str, Any, str | None], UsableResult]
     message: Any
     ended: Callable[[Client], None]
+    changed: Callable[[], None] = lambda: None
 
 
 class Opener:
@@ -90,6 +93,7 @@ class Opener:
         self._link = link
         self._eras = eras
         self._failed_mode = ""
+        self._version = ""  # that the server takes, if it refuses the newest one with a handshake
 
     @asynccontextmanager
     async def entered(self) -> AsyncIterator[Client]:
@@ -114,6 +118,9 @@ class Opener:
                 if not is_ended:  # it may be another server by now
                     self._eras.pop(self._transport.key, None)
                 await stack.aclose()
+                if not self._version and (version := offered_version(error)):
+                    self._version = version
+                    return await self._enter(stack, "legacy")
                 if mode is modes[-1] or not (is_ended or self._is_refused(error)):
                     raise
         raise AssertionError("unreachable")
@@ -152,6 +159,9 @@ class Opener:
                         read=lambda method, result: self._heard.read(method, result, version_of(client)),
                         ended=lambda: self._heard.ended(client),
                         recorded="" if self._transport.writes_record else self._name,
+                        version=self._version,
+                        server=self._link.name,
+                        changed=self._heard.changed,
                     )
                 )
                 try:
@@ -192,6 +202,16 @@ class Opener:
             isinstance(each, httpx2.HTTPStatusError) or (isinstance(each, MCPError) and not is_closed(each))
             for each in leaves_of(error)
         )
+
+
+def offered_version(error: Exception) -> str:
+    """Return the newest of the older versions that a server names where it refuses ours; empty if none."""
+    for each in leaves_of(error):
+        if isinstance(each, MCPError) and "version" in each.message.lower():
+            said = f"{each.message} {as_json(each.data)}"
+            known = [version for version in HANDSHAKE_PROTOCOL_VERSIONS[:-1] if version in said]
+            return known[-1] if known else ""
+    return ""
 
 
 def is_closed(error: BaseException) -> bool:

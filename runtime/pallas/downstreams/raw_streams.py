@@ -27,6 +27,7 @@ from pallas.model.fault import leaves_of
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
+from .flood_limit import FloodLimit
 from .http_requests import goes_beside
 from .usable_results import UsableResult
 
@@ -50,15 +51,29 @@ class RawStreams:
 
     ``read`` makes results usable; ``ended`` is called once when the other side has closed the connection.
     ``recorded`` is the name of the peer in the wire record; empty if the transport records by itself.
+    ``version`` is the one that the handshake asks for, if not the newest; ``server`` names it in the log, and
+    ``changed`` is called where it says too often that its lists have changed.
     """
 
-    def __init__(self, streams: Any, *, read: Read, ended: Callable[[], None], recorded: str = "") -> None:
+    def __init__(
+        self,
+        streams: Any,
+        *,
+        read: Read,
+        ended: Callable[[], None],
+        recorded: str = "",
+        version: str = "",
+        server: str = "",
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         incoming, outgoing = streams
         self.incoming = _In(incoming, self)
         self.outgoing = _Out(outgoing, self)
         self.read = read
         self.ended = ended
         self.recorded = recorded
+        self.version = version
+        self.limit = FloodLimit(server, changed)
         self.discovering: Any = None
         """The id of the question for versions, while it has no answer."""
         self.silence: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,6 +160,7 @@ class _Out(PassingStream):
         """Pass a message on, in the context of its sender."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
+            message, item = self._as_taken(message, item)
             if self._raw.recorded and message.method == "tools/call" and (check := before_call.get()):
                 await check()
             self._raw.asked(message)
@@ -155,6 +171,18 @@ class _Out(PassingStream):
             await self._stream.send(item)
         finally:
             goes_beside.reset(token)
+
+    def _as_taken(self, message: JSONRPCRequest, item: Any) -> tuple[JSONRPCRequest, Any]:
+        """Return a request as careless servers take it: they look into the params of a list unasked."""
+        params: dict[str, Any] | None = message.params
+        if message.method == "initialize" and self._raw.version:
+            params = {**(params or {}), "protocolVersion": self._raw.version}
+        elif message.method.endswith("/list") and params is None:
+            params = {}
+        if params is message.params:
+            return message, item
+        message = message.model_copy(update={"params": params})
+        return message, SessionMessage(message, metadata=item.metadata)
 
 
 class _In(PassingReader):
@@ -171,9 +199,13 @@ class _In(PassingReader):
     async def receive(self) -> Any:
         """Return the next message; raises EndOfStream when the other side has closed the connection."""
         try:
-            if self._raw.silence.done() and self._coming is None:
-                return self._raw.answered(await self._stream.receive())
-            return await self._receive_or_give_up()
+            while True:
+                if self._raw.silence.done() and self._coming is None:
+                    item = self._raw.answered(await self._stream.receive())
+                else:
+                    item = await self._receive_or_give_up()
+                if await self._raw.limit.takes(getattr(item, "message", None)):
+                    return item
         except anyio.EndOfStream:
             self._raw.ended()
             raise
@@ -208,4 +240,6 @@ def version_of(client: Client) -> str | None:
 
 def _encoded(message: Any) -> bytes:
     """Return the line that goes through the pipe: the transport encodes it the same way."""
-    return bytes(message.model_dump_json(by_alias=True, exclude_unset=True), "utf-8", "replace")
+    return bytes(
+        message.model_dump_json(by_alias=True, exclude_unset=True, warnings=False), "utf-8", "replace"
+    )

@@ -16,7 +16,8 @@ from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.log.printed_lines import EXCEPTION, FRAME, LINE, TRACEBACK
 from pallas.telemetry.log.server_output import server_lines
 
-_AT_ONCE: Final = 64 * 1024
+_AT_ONCE: Final = 16 * 1024
+_FLOOD_PAUSE_S: Final = 0.01
 _KEPT: Final = 20
 _MAX_SHOWN: Final = 300
 
@@ -109,6 +110,13 @@ class ServerErrorReader:
             self._log.flush()
             self._loop.remove_reader(self._file.fileno())
             self._file.close()
+        elif len(data) == _AT_ONCE:  # it floods: others get a turn
+            self._loop.remove_reader(self._file.fileno())
+            self._loop.call_later(_FLOOD_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._file.closed:
+            self._loop.add_reader(self._file.fileno(), self._read)
 
     def take_traceback(self) -> str:
         """Return the newest traceback if it is not in the log yet, where it is left out then."""

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TextIO, cast
 
 import httpx2
-from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
 from pallas.aiohttp_transport import AiohttpTransport
 from pallas.bounds import MAX_MESSAGE
@@ -21,6 +19,7 @@ from pallas.telemetry.log.server_output import is_logged
 
 from .http_requests import BoundedTransport, WatchedTransport, wrap_transports
 from .server_stderr import ServerErrorReader, ServerErrors
+from .sse_streams import sse_streams
 
 TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
 """Seconds for one HTTP request and its answer, unless the settings of the server say otherwise."""
@@ -121,24 +120,19 @@ class Http:
     @asynccontextmanager
     async def open(self, link: Link) -> AsyncIterator[Any]:
         """Make a client; the first request is the opening's."""
-        async with httpx2.AsyncClient(
-            headers=dict(self.headers),
-            auth=self.auth,
-            timeout=self.timeout,
-            transport=AiohttpTransport(
-                verify=httpx2.create_ssl_context(self.verify, trust_env=self.trust_env),
-                trust_env=self.trust_env,
-                resends=False,
-            ),
-            trust_env=self.trust_env,
-        ) as client:
-            if self.prepare is not None:
-                self.prepare(client)
-            wrap_transports(client, lambda way: WatchedTransport(BoundedTransport(way), lambda: link.is_open))
-            async with streamable_http_client(
-                self.url, http_client=client, max_sse_event_size=MAX_MESSAGE
-            ) as streams:
-                yield streams
+        async with (
+            self._client(link) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+        ):
+            yield streams
+
+    def _client(self, link: Link) -> httpx2.AsyncClient:
+        client = http_client(
+            self.headers, self.auth, self.timeout, verify=self.verify, trust_env=self.trust_env
+        )
+        if self.prepare is not None:
+            self.prepare(client)
+        return watched(client, link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +145,45 @@ class Sse:
     read_timeout: float = 300.0
 
     is_program = False
-    writes_record = True
+    writes_record = False
 
     @property
     def key(self) -> str:
         """The address."""
         return self.url
 
-    def open(self, link: Link) -> Any:
-        """Make a client."""
-        return sse_client(
-            self.url,
-            dict(self.headers),
-            sse_read_timeout=self.read_timeout,
-            auth=self.auth,
-            httpx_client_factory=_bounded_client,
-        )
+    @asynccontextmanager
+    async def open(self, link: Link) -> AsyncIterator[Any]:
+        """Make a client, and open the stream of events. Raises httpx2's errors and ConnectionError."""
+        timeout = httpx2.Timeout(TIMEOUT.connect, read=self.read_timeout)
+        client = watched(http_client(self.headers, self.auth, timeout), link)
+        async with client, sse_streams(client, self.url) as streams:
+            yield streams
 
 
-def _bounded_client(
-    headers: dict[str, str] | None = None,
-    timeout: httpx2.Timeout | None = None,
-    auth: httpx2.Auth | None = None,
+def http_client(
+    headers: Mapping[str, str],
+    auth: httpx2.Auth | None,
+    timeout: httpx2.Timeout,
+    *,
+    verify: ssl.SSLContext | bool = True,
+    trust_env: bool = True,
 ) -> httpx2.AsyncClient:
-    client = create_mcp_http_client(headers, timeout, auth)
-    wrap_transports(client, BoundedTransport)
+    """Return a client for one server."""
+    return httpx2.AsyncClient(
+        headers=dict(headers),
+        auth=auth,
+        timeout=timeout,
+        transport=AiohttpTransport(
+            verify=httpx2.create_ssl_context(verify, trust_env=trust_env),
+            trust_env=trust_env,
+            resends=False,
+        ),
+        trust_env=trust_env,
+    )
+
+
+def watched(client: httpx2.AsyncClient, link: Link) -> httpx2.AsyncClient:
+    """Limit what a client reads, and note what becomes of its requests."""
+    wrap_transports(client, lambda way: WatchedTransport(BoundedTransport(way), lambda: link.is_open))
     return client

@@ -74,6 +74,9 @@ class _NotUsable(Exception):
 
 
 def _made(method: str, version: str, result: Any, findings: Findings) -> tuple[_Object, dict[str, _Object]]:
+    if not isinstance(result, dict) and (whole := _wrapped(method, result)) is not None:
+        findings.add("result", "", f"it is {kind_of(result)}, not an object")
+        result = whole
     if not isinstance(result, dict):
         raise _NotUsable(f"it is {kind_of(result)}, not an object")
     if method not in LISTS and (problem := too_many_parts(result)) is not None:
@@ -109,6 +112,16 @@ def _made(method: str, version: str, result: Any, findings: Findings) -> tuple[_
     if (problem := refusal(method, version, fit.value)) is not None:
         raise _NotUsable(problem)
     return fit.value, schemas
+
+
+def _wrapped(method: str, result: Any) -> _Object | None:
+    """Return the object that a bare value was meant to be; None if it says nothing."""
+    if method in LISTS and isinstance(result, list):
+        return {LISTS[method][0]: result}
+    if method != "tools/call" or result is None or isinstance(result, bool):
+        return None
+    is_content = isinstance(result, list) and all(isinstance(each, dict) for each in result)
+    return {"content": result if is_content else [result]}
 
 
 def _complete(method: str, version: str, result: _Object, findings: Findings) -> _Object:

@@ -4,24 +4,28 @@ The limits are those of ``pallas.bounds``. They hold for every client of the SDK
 ``tests/contract/test_mcp_seam.py`` fails when a wrapped function of the SDK changes.
 """
 
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from mcp.client import session, streamable_http
 from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
 
 from pallas.bounds.bodies import TooLarge
 from pallas.bounds.message_nodes import too_many_nodes, too_many_parts
 from pallas.bounds.tool_results import check_result
+from pallas.model.redaction import redact_text
+from pallas.safe_text import one_line
 
 from . import library_hooks
 from .library_hooks import Hook
-from .odd_framing import ERROR_KEY, messages_in
+from .odd_framing import messages_in
+
+_ANSWERS: Final = (JSONRPCResponse, JSONRPCError)
+# Names of events that are no messages, whatever their data is.
+_NO_MESSAGES: Final = frozenset(("ping", "heartbeat", "keepalive", "endpoint", "error", "close"))
+_SHOWN: Final = 300
 
 
 def install() -> None:
@@ -57,18 +61,8 @@ def _bounded_json(original: Any) -> Any:
         if problem is not None:
             await read_stream_writer.send(_refusal(request_id, problem))
             return
-        messages = messages_in(body)
-        if messages == [body]:
-            await original(self, response, read_stream_writer, request_id=request_id)
-            return
-        is_answered = False
-        for message in messages:
-            with suppress(ValidationError):  # what is no message answers nothing
-                found = SessionMessage(jsonrpc_message_adapter.validate_json(message, by_name=False))
-                is_answered |= getattr(found.message, "id", None) == request_id
-                await read_stream_writer.send(found)
-        if not is_answered:
-            await read_stream_writer.send(_refusal(request_id, "none of its messages is the answer"))
+        for message in _with_answer(messages_in(body), request_id, body):
+            await read_stream_writer.send(SessionMessage(message))
 
     return _handle_json_response
 
@@ -81,25 +75,24 @@ def _bounded_event(original: Any) -> Any:
         original_request_id: Any = None,
         resumption_callback: Any = None,
     ) -> bool:
-        problem = too_many_nodes(sse.data) if sse.data else None
-        is_plain = sse.data[:1] not in ("[", "\ufeff") and ERROR_KEY.decode() not in sse.data
-        if problem is None and is_plain:
+        if not sse.data or sse.event in _NO_MESSAGES:
             handled: bool = await original(
                 self, sse, read_stream_writer, original_request_id, resumption_callback
             )
             return handled
-        if problem is None:
-            is_over = False
-            for message in messages_in(sse.data.encode("utf-8", "replace")):
-                each = replace(sse, data=message.decode())
-                is_over |= await original(
-                    self, each, read_stream_writer, original_request_id, resumption_callback
-                )
-            return is_over
-        if original_request_id is None:
-            return False
-        await read_stream_writer.send(_refusal(original_request_id, problem))
-        return True
+        is_over = False
+        if (problem := too_many_nodes(sse.data)) is not None:
+            if original_request_id is not None:
+                await read_stream_writer.send(_refusal(original_request_id, problem))
+            return original_request_id is not None
+        for message in messages_in(sse.data):
+            if original_request_id is not None and isinstance(message, _ANSWERS):
+                message.id = original_request_id
+                is_over = True
+            await read_stream_writer.send(SessionMessage(message))
+        if sse.id and resumption_callback:
+            await resumption_callback(sse.id)
+        return is_over
 
     return _handle_sse_event
 
@@ -116,6 +109,22 @@ def _bounded_parts(original: Any) -> Any:
         return result
 
     return send_raw_request
+
+
+def _with_answer(messages: list[Any], request_id: Any, body: bytes) -> list[Any]:
+    """Return the messages of a response, one of which answers the request.
+
+    Gateways answer with a number of their own, or none: it is the answer all the same.
+    """
+    answers = [each for each in messages if isinstance(each, _ANSWERS)]
+    if any(each.id == request_id or each.id == str(request_id) for each in answers):
+        return messages
+    if answers:
+        answers[-1].id = request_id
+        return messages
+    said = one_line(redact_text(body[:_SHOWN].decode("utf-8", "replace")), _SHOWN)
+    why = f"it has no answer in it, but {said}" if said else "it is empty"
+    return [*messages, _refusal(request_id, why).message]
 
 
 def _refusal(request_id: Any, problem: str) -> SessionMessage:

@@ -1,65 +1,127 @@
-"""JSON texts of messages as the SDK reads them: without a byte order mark, one message each.
+"""Messages of JSON texts that are nearly JSON-RPC.
 
-Batches were part of the protocol in one version. Some libraries write a byte order mark first, an error
-without a number or a text, or ``"error": null`` beside a result.
+A text that the SDK reads is read once, and nothing else is done. Any other one may be a batch, several
+messages behind each other, or in another encoding, and have a byte order mark, words of the program before or
+behind it, raw tabs, half an emoji, an id that is a float, nulls in place of keys that are left out, an error
+without a number or a text, or a result that is no object.
 """
 
 import json
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from pallas.bounds.message_nodes import too_many_nodes
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
 
-ERROR_KEY: Final = b'"error"'
-"""What a message has in it whose error may have to be repaired."""
 _INTERNAL_ERROR: Final = -32603
 _MAX_CODE: Final = 1 << 31
-_MARK: Final = b"\xef\xbb\xbf"
 _MAX_BATCH: Final = 1_000
-"""Messages of one batch; the rest is dropped."""
+"""Messages of one text; the rest is dropped."""
+_OBJECT: Final = re.compile(r'\{\s*"')
+_DECODER: Final = json.JSONDecoder(strict=False)
+_BLANK: Final = " \t\r\n\0\ufeff"
+_ENVELOPE: Final = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
 
 
-def messages_in(text: bytes) -> list[bytes]:
-    """Return the JSON texts of the messages in a JSON text: those of a batch, else the text itself.
+def messages_in(text: str | bytes) -> list[JSONRPCMessage]:
+    """Return the messages of a JSON text; none if there is none in it."""
+    with suppress(ValidationError):
+        sound = jsonrpc_message_adapter.validate_json(text, by_name=False)
+        if not isinstance(sound, JSONRPCError):  # its number and text may be odd
+            return [sound]
+    found: list[JSONRPCMessage] = []
+    with suppress(ValueError, RecursionError):
+        for value in _values(text if isinstance(text, str) else _decoded(text)):
+            for each in value if isinstance(value, list) else [value]:
+                if len(found) == _MAX_BATCH:
+                    return found
+                if isinstance(each, dict) and (message := _message(each)) is not None:
+                    found.append(message)
+    return found
 
-    A text that is no JSON is returned as it is.
+
+def _decoded(text: bytes) -> str:
+    return text.decode(json.detect_encoding(text), "replace")
+
+
+def _values(text: str) -> Iterator[Any]:
+    """Yield the JSON values that stand behind each other in a text.
+
+    Of one that has words before a value, only answers are taken: programs log what they were sent.
     """
-    text = text.removeprefix(_MARK)
-    is_batch = text.lstrip()[:1] == b"["
-    if (not is_batch and ERROR_KEY not in text) or too_many_nodes(text) is not None:
-        return [text]
+    text = text.lstrip(_BLANK)
+    has_words = text[:1] not in ("{", "[")
+    at = 0
+    if has_words:
+        if (found := _OBJECT.search(text)) is None:
+            return
+        at = found.start()
+    while at < len(text) and text[at] in "{[":
+        value, at = _DECODER.raw_decode(text, at)
+        if not has_words or (isinstance(value, dict) and "method" not in value):
+            yield value
+        while at < len(text) and text[at] in _BLANK:
+            at += 1
+
+
+def _message(said: dict[str, Any]) -> JSONRPCMessage | None:
+    """Return the message that an object is meant to be; None if it is none."""
+    message = {key: value for key, value in said.items() if key in _ENVELOPE and value is not None}
+    is_answer = "method" not in message
+    if isinstance(number := message.get("id"), float) and number.is_integer():
+        message["id"] = int(number)
+    if is_answer and not {"result", "error"} & said.keys():
+        return None
+    if "jsonrpc" not in said and not is_answer and "params" not in said and "id" not in said:
+        return None  # a log record, perhaps
+    message["jsonrpc"] = "2.0"
+    if is_answer and "id" not in said:
+        return None if "result" in message else _error({**message, "id": None})
+    if is_answer and "error" in said and "result" not in message:
+        return _error({**message, "error": said["error"]})
+    if is_answer:
+        message.pop("error", None)
+        if not isinstance(result := message.get("result"), dict):
+            return _bare_answer(message.get("id"), result)
+    # Half an emoji is no text to the SDK.
+    text = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return [text]
-    if is_batch:
-        return [json.dumps(_with_sound_error(each)).encode() for each in found[:_MAX_BATCH]]
-    sound = _with_sound_error(found)
-    return [text if sound is found else json.dumps(sound).encode()]
+        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError:
+        return None
 
 
-def _with_sound_error(message: Any) -> Any:
-    """Return an answer whose error has a number and a text; anything else as it is."""
-    if not isinstance(message, dict) or "error" not in message or "method" in message:
-        return message
+def _bare_answer(number: Any, result: Any) -> JSONRPCMessage | None:
+    """Return an answer whose result is no object, for who knows what was asked."""
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return None
+    return JSONRPCResponse.model_construct(jsonrpc="2.0", id=number, result=result)
+
+
+def _error(message: dict[str, Any]) -> JSONRPCMessage | None:
+    """Return an error with a number and a text."""
     error = message["error"]
-    if message.get("result") is not None and error is None:
-        return {key: value for key, value in message.items() if key != "error"}
-    if "id" not in message or (message.get("result") is not None):
-        return message
     given = error if isinstance(error, dict) else {"message": error}
-    code, text = given.get("code"), given.get("message")
+    code = given.get("code")
     if isinstance(code, float) and code.is_integer():
         code = int(code)
     is_number = isinstance(code, int) and not isinstance(code, bool) and abs(code) < _MAX_CODE
-    sound = {**given, "code": code if is_number else _INTERNAL_ERROR, "message": _words(text, given)}
-    if sound == error and type(code) is type(error["code"]) and "result" not in message:
-        return message
-    return {"jsonrpc": "2.0", "id": message["id"], "error": sound}
+    sound = {**given, "code": code if is_number else _INTERNAL_ERROR, "message": _words(given)}
+    number = message.get("id")
+    if isinstance(number, bool) or not isinstance(number, int | str | None):
+        return None
+    text = json.dumps({"jsonrpc": "2.0", "id": number, "error": sound}, ensure_ascii=False)
+    try:
+        return JSONRPCError.model_validate_json(text.encode("utf-8", "replace"), by_name=False)
+    except ValidationError:
+        return None
 
 
-def _words(text: Any, error: dict[str, Any]) -> str:
+def _words(error: dict[str, Any]) -> str:
     """The text of an error: its message, or what else is said in it."""
+    text = error.get("message")
     if isinstance(text, str) and text.strip():
         return text
     said = text if text is not None else error.get("data") or error.get("code")
@@ -68,11 +130,3 @@ def _words(text: Any, error: dict[str, Any]) -> str:
     with suppress(ValueError, RecursionError):
         return json.dumps(said, ensure_ascii=False)
     return "an error without a text"
-
-
-def lines_of(lines: bytes) -> bytes:
-    """Return whole lines with one message each."""
-    is_plain = _MARK not in lines and not lines.lstrip().startswith(b"[") and b"\n[" not in lines
-    if is_plain and ERROR_KEY not in lines:
-        return lines
-    return b"".join(message + b"\n" for line in lines.splitlines() for message in messages_in(line))

@@ -99,13 +99,13 @@ def _form_of(params: Any) -> tuple[str, Mapping[str, Any]]:
     message = str(params.message)
     if params.mode != "url":
         return message, params.requested_schema or NO_FIELDS
-    if not (url := _shown_url(str(params.url))):
+    if not (url := shown_url(str(params.url))):
         raise Fault(FaultType.PROTOCOL, "its address is not one of http or https that can be shown")
     # It is shown and never opened: the person decides.
     return f"{message}\n{url}\nOpen it yourself if you trust it, and accept when you are done.", NO_FIELDS
 
 
-def _shown_url(text: str) -> str:
+def shown_url(text: str) -> str:
     """Return an address as it can be shown to a person; empty for one that hides where it leads."""
     try:
         parts = urlsplit(text)

@@ -22,7 +22,7 @@ from anyio.abc import ByteReceiveStream
 from mcp.client import stdio
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 
 from pallas.bounds import GARBAGE_SECONDS, MAX_GARBAGE, MAX_MESSAGE, in_mib
 from pallas.bounds.message_nodes import too_many_nodes
@@ -33,12 +33,14 @@ from pallas.telemetry.trace_context import current_agent
 
 from . import library_hooks
 from .library_hooks import Hook
-from .odd_framing import lines_of
+from .odd_framing import messages_in
 from .passing_streams import PassingReader, PassingStream
 
 log = logging.getLogger(__name__)
 
 _SHOWN: Final = 200
+# How a message begins that is spread over lines.
+_BRACES: Final = (b"{\n", b"{\r\n")
 _COLUMNS: Final = "160"
 RIGHT_AFTER: Final = "right after it answered"
 """What is said of a program that ends where others wait for the next request."""
@@ -53,6 +55,7 @@ _LEAVE_S: Final = 7.0
 _MAX_ENDS: Final = 1_000
 # By agent and server.
 _ends: Final[dict[tuple[str, str], str]] = {}
+_printed: Final[dict[tuple[str, str], str]] = {}
 
 
 def install() -> None:
@@ -67,6 +70,7 @@ async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
     for the log."""
     guard = _Guard(name)
     _ends.pop((current_agent(), name), None)
+    _printed.pop((current_agent(), name), None)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         stack.callback(guard.left)
@@ -102,12 +106,21 @@ def how_it_ended(agent: str, server: str) -> str:
     return _ends.get((agent, server), "")
 
 
+def what_it_printed(agent: str, server: str) -> str:
+    """Return the last line on the stdout of an agent's server that was no message; empty without one."""
+    return _printed.get((agent, server), "")
+
+
 class _Garbage(ValueError):
     """A line that is no message."""
 
     def __init__(self, line: str, problem: str | None = None) -> None:
         super().__init__("not a message")
         self.line, self.problem = line[: 4 * _SHOWN], problem
+
+
+class _Several(list[Any]):
+    """The messages of one line."""
 
 
 class _Guard:
@@ -135,6 +148,9 @@ class _Guard:
             return
         self._seen += 1
         shown = one_line(redact_text(garbage.line), _SHOWN)
+        _printed[current_agent(), self._name] = shown
+        while len(_printed) > _MAX_ENDS:
+            del _printed[next(iter(_printed))]
         if self._seen == 1:
             log.warning(
                 "server %s wrote a line on its stdout that is no JSON-RPC message: %s; only messages belong "
@@ -240,12 +256,13 @@ class _Read(PassingReader):
     def __init__(self, stream: Any, guard: _Guard) -> None:
         super().__init__(stream)
         self._guard = guard
+        self._held: deque[SessionMessage] = deque()
 
     async def receive(self) -> Any:
         """Return the next message. Counts invalid ones; raises EndOfStream for a server that was ended."""
         while True:
             try:
-                item = await self._stream.receive()
+                item = self._held.popleft() if self._held else await self._stream.receive()
             except anyio.EndOfStream:
                 if (last := self._guard.last_words()) is None:
                     self._guard.end()
@@ -253,6 +270,9 @@ class _Read(PassingReader):
                     await self._guard.close()
                     raise
                 return last
+            if isinstance(item, _Several):
+                self._held.extend(map(SessionMessage, item))
+                continue
             if isinstance(item, _Garbage):
                 self._guard.hear(item)
                 if (last := self._guard.last_words()) is not None:
@@ -270,6 +290,7 @@ class _Lines(ByteReceiveStream):
     def __init__(self, stream: ByteReceiveStream, guard: _Guard) -> None:
         self._stream, self._guard = stream, guard
         self._held: list[bytes] = []
+        self._folded: list[bytes] = []
         self._size = 0
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
@@ -288,7 +309,32 @@ class _Lines(ByteReceiveStream):
             whole = b"".join(self._held)
             end = whole.rfind(b"\n") + 1
             self._held, self._size = [whole[end:]], len(whole) - end
-            return lines_of(whole[:end].decode("utf-8", "replace").encode())
+            return self._unfolded(whole[:end].decode("utf-8", "replace").encode())
+
+    def _unfolded(self, lines: bytes) -> bytes:
+        """Return lines with those of a message that is spread over several as one."""
+        if (
+            not self._folded
+            and not lines.startswith(_BRACES)
+            and b"\n{\n" not in lines
+            and b"\n{\r" not in lines
+        ):
+            return lines
+        made: list[bytes] = []
+        for line in lines.splitlines(keepends=True):
+            bare = line.rstrip()
+            if not self._folded:
+                (self._folded if bare == b"{" else made).append(line)
+                continue
+            self._folded.append(line)
+            if bare == b"}":
+                made.append(b"".join(each.strip() for each in self._folded) + b"\n")
+            elif line[:1] in b" \t\r\n" and sum(map(len, self._folded)) <= MAX_MESSAGE:
+                continue
+            else:  # it was none
+                made += self._folded
+            self._folded = []
+        return b"".join(made)
 
     async def aclose(self) -> None:
         """Close the pipe."""
@@ -306,10 +352,10 @@ def _quiet(original: Any) -> Any:
     def _parse_line(line: str) -> Any:
         if (problem := too_many_nodes(line)) is not None:
             return _Garbage(line, problem)
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
+        messages = messages_in(line)
+        if not messages:
             return _Garbage(line)
+        return SessionMessage(messages[0]) if len(messages) == 1 else _Several(messages)
 
     return _parse_line
 

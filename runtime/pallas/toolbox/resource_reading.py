@@ -22,9 +22,9 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas.downstreams.connection import ask_whether_it_answers
 from pallas.downstreams.media_types import is_text_type, plain_media_type, size_of_base64
 from pallas.downstreams.offer import resources_of
+from pallas.downstreams.pulse import Pulse
 from pallas.model import Fault, FaultType, ResourceDetail, ResourceReading
 from pallas.model.redaction import MASK, redact_text
 from pallas.safe_text import one_line
@@ -232,7 +232,7 @@ class _Subscription:
             raise self._why
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                await ask_whether_it_answers(self._client)
+                await Pulse().ask(self._client)
         except (TimeoutError, ConnectionError, MCPError) as error:
             raise Fault(FaultType.UPSTREAM, "the server does not answer any more") from error
 

@@ -29,6 +29,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.fault import leaves_of
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
+from pallas.telemetry.trace_context import current_agent
 
 from .server_endpoint import ServerEndpoint
 
@@ -182,7 +183,10 @@ class _Seen:
         failed = self._status is not None and self._status >= 400
         if refusal is not None and refusal.code != CONNECTION_CLOSED and not failed:
             return f"it answered with an error: {refusal}"
-        if self._errors is not None and (last := self._last_line()):
+        last = self._last_line() if self._errors is not None else ""
+        if config.command and (how := stdio_seam.how_it_ended(current_agent(), one_line(config.name, 80))):
+            return f"its program {how}" + (f": {last}" if last else "")
+        if last:
             return f"its program ended: {last}"
         if failed:
             return f"HTTP {self._status} at the url of {config.where}"

@@ -40,6 +40,7 @@ from mcp_types import (
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.offer import Offer, each_name_once, resources_of
 from pallas.downstreams.result_fit import LeftOut
+from pallas.mcp_client.server_questions import shown_url
 from pallas.safe_text import one_line
 
 from . import connect_plan
@@ -463,10 +464,19 @@ class Downstreams:
             link = self._servers.for_run(server)
             return await call_tool(self.agent_name, link, tool, arguments, progress, timeout=timeout)
         except Exception as error:
-            said = str(error)
+            said = f"{error}{_where_to_go(error)}"
             if isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT and timeout:
                 said = f"it did not answer within {timeout:g} s (read_timeout_seconds), and may have run it"
             return _failed(short(f"Failed to call_tool '{tool}' on server '{server}': {said}"))
+
+
+def _where_to_go(error: Exception) -> str:
+    """The addresses where a person must do something before a call can be made."""
+    data = error.data if isinstance(error, MCPError) else None
+    asked = data.get("elicitations") if isinstance(data, dict) else None
+    found = [each.get("url") for each in asked if isinstance(each, dict)] if isinstance(asked, list) else []
+    shown = [each for each in found[:3] if isinstance(each, str) and shown_url(each)]
+    return f"; a person must open {' and '.join(shown)} first" if shown else ""
 
 
 def _failed(text: str) -> CallToolResult:

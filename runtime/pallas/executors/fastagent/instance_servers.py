@@ -15,7 +15,7 @@ from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.deadlines import cancel_and_wait
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.opening import is_closed
-from pallas.mcp_client.stdio_seam import RIGHT_AFTER, end_of, how_it_ended
+from pallas.mcp_client.stdio_seam import RIGHT_AFTER, end_of, how_it_ended, what_it_printed
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import bind_agent, outside_of_runs
@@ -138,8 +138,14 @@ class Servers:
                 elif not downstreams.is_connected(name):
                     why = self._why.get(name) or _unreachable(self._ends.get(name, ""))
                     is_starting = why.hangs and downstreams.is_starting(name)
-                    found[name] = Missing("is still starting", hangs=True) if is_starting else why
+                    found[name] = self._starting(name) if is_starting else why
         return found
+
+    def _starting(self, name: str) -> Missing:
+        """What is said of a program that has not answered yet."""
+        printed = what_it_printed(self._agent, one_line(name, 80))
+        words = f"; its stdout has lines that are no JSON-RPC message: {printed}" if printed else ""
+        return Missing(f"is still starting{words}", hangs=True)
 
     def connections(self) -> Iterator[tuple[str, Connection]]:
         """Yield the connections that were made, open or not, with the servers' names."""

@@ -21,7 +21,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from pallas.downstreams.media_types import is_text_type, plain_media_type, size_of_base64
+from pallas.downstreams.media_types import is_text_type, picture_of, plain_media_type, size_of_base64
 from pallas.safe_text import one_line
 
 type Takes = Callable[[str, Literal["embedded", "link"]], bool]
@@ -60,11 +60,11 @@ def _readable_block(block: Any, takes: Takes) -> Any:
     match block:
         case TextContent():
             return block
-        case ImageContent() | AudioContent():
-            kind = "a picture" if isinstance(block, ImageContent) else "a sound"
-            return (
-                block if takes(block.mime_type, "embedded") else _left_out(kind, block.mime_type, block.data)
-            )
+        case ImageContent():
+            return _readable_picture(block, takes)
+        case AudioContent():
+            is_taken = takes(block.mime_type, "embedded")
+            return block if is_taken else _left_out("a sound", block.mime_type, block.data)
         case EmbeddedResource(resource=TextResourceContents() as found):
             return _text(f"{_address(found)}:\n{found.text}")
         case EmbeddedResource(resource=BlobResourceContents() as found):
@@ -73,6 +73,16 @@ def _readable_block(block: Any, takes: Takes) -> Any:
             is_taken = bool(block.mime_type) and takes(block.mime_type or "", "link")
             return block if is_taken else _text(_link(block))
     return _text(f"[Left out: content of the type {one_line(str(getattr(block, 'type', '')), 100)!r}]")
+
+
+def _readable_picture(block: ImageContent, takes: Takes) -> Any:
+    """A provider refuses the whole request for a picture of another type than is said."""
+    media_type, data = picture_of(block.mime_type, block.data)
+    if not media_type.startswith("image/") or not takes(media_type, "embedded"):
+        return _left_out("a picture", media_type, data)
+    if (media_type, data) == (block.mime_type, block.data):
+        return block
+    return block.model_copy(update={"mime_type": media_type, "data": data})
 
 
 def _readable_file(block: EmbeddedResource, found: BlobResourceContents, takes: Takes) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, Literal
 
 from pallas.downstreams.connection import Connection, end_notes
+from pallas.downstreams.opening import is_closed
 from pallas.model import ServerConnection
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
@@ -126,5 +127,6 @@ async def _ask(connection: Connection, seconds: float) -> Found:
     try:
         return _ANSWERS if await connection.answers(seconds) else ("silent", "")
     except Exception as error:
-        text = "; ".join(end_notes(error)) or str(error) or type(error).__name__
+        ended = connection.end if is_closed(error) else ""
+        text = ended or "; ".join(end_notes(error)) or str(error) or type(error).__name__
         return "failed", one_line(redact_text(text), 200)
