@@ -41,6 +41,7 @@ UNUSED = (
     "google.genai",
     "jwt",
     "openai.types.responses.response",
+    "pallas.cli.app",
     "pallas.executors.typed.typed_executor",
     "pallas.messaging.delivery",
     "pallas.payloads",
@@ -48,6 +49,7 @@ UNUSED = (
     "prompt_toolkit",
     "sqlalchemy.dialects.postgresql",
     "textual",
+    "typer",
 )
 
 

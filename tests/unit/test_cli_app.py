@@ -79,6 +79,7 @@ def test_garbage_is_not_collected_while_files_are_checked_only_and_before_the_fi
 ) -> None:
     calls: list[int] = []
     monkeypatch.setattr("pallas.cli.dev.dev", lambda options: calls.append(-1))
+    monkeypatch.setattr("pallas.cli.serve.serve", lambda root: calls.append(-1))
     monkeypatch.setattr(sys, "argv", ["pallas", *arguments])
     monkeypatch.setattr(app, "run", lambda given: calls.append(-1))
     monkeypatch.setattr(gc, "disable", lambda: calls.append(1))
@@ -125,6 +126,32 @@ def test_the_workbench_is_opened_before_the_parser_and_the_models_of_files_are_i
     )  # fmt: skip
     imported = ["typer"] if parsed else []
     assert (done.returncode, done.stdout) == (7, f"{(arguments or ['.'])[0]} {imported}\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "root"),
+    [
+        ([], {}, "."), (["--serve"], {}, "."), (["-p", "x"], {}, "x"), (["-p", "x", "--serve"], {}, "x"),
+        (["--serve", "--project", "x"], {}, "x"), (["-p", "--serve"], {}, None),
+        (["-p", "--serve", "x"], {}, None), (["--serve", "--watch"], {}, None), (["get", "agents"], {}, None),
+        (["--version"], {}, None), ([], {"_PALLAS_COMPLETE": "complete_bash"}, None),
+        ([], {"CREDENTIALS_DIRECTORY": "/x"}, None),
+    ],
+)  # fmt: skip
+def test_a_project_is_served_without_the_parser_where_nothing_else_is_asked(
+    arguments: list[str], environment: dict[str, str], root: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str | None] = []
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pallas.cli.serve.serve", lambda path: served.append(str(path)))
+    monkeypatch.setattr(app, "run", lambda given: served.append(None))
+    monkeypatch.setattr(sys, "argv", ["pallas", *arguments])
+    for name in ("disable", "enable", "freeze"):
+        monkeypatch.setattr(gc, name, lambda: None)
+    with pytest.raises(SystemExit):
+        server.main()
+    assert served == [root]
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["init"]])
