@@ -267,6 +267,37 @@ async def test_faults_of_workers_and_remote_agents_are_not_injected_into_recordi
     assert "faults[0].to: clerk answers in this fleet; faults are for workers and remote agents" in err
 
 
+TALK = [
+    {"ask": "hello", "recording": "hello.recording", "expect": {"answer": {"contains": "turn 1"}}},
+    {"ask": "hello", "recording": "again.recording", "expect": {"answer": {"contains": "turn 2"}}},
+    {"ask": "count lamps", "recording": "count.recording", "expect": {"answer": {"contains": "nine"}}},
+]
+
+
+@pytest.mark.slow
+async def test_kept_turns_of_one_conversation_are_one_test(root: Path) -> None:
+    path = root / "tests" / "agents" / "talk.yaml"
+    swapped = [TALK[0], {**TALK[2], "expect": {}}, {**TALK[1], "ask": "goodbye"}]
+    other = [*TALK[:2], {**TALK[2], "expect": {"answer": {"contains": "ten"}}}]
+    try:
+        path.write_text(yaml.safe_dump({"agent": "keeper", "turns": TALK}))
+        status, out, err = await pallas(root, "test", "talk", "-o", "json")
+        assert (status, err) == (0, "")
+        (trial,) = json.loads(out)["tests"][0]["trials"]
+        assert len(trial["runIds"]) == 3
+        with edited(root / "agents" / "keeper.py", "You are keeper.", "You are Kees."):
+            status, out, _ = await pallas(root, "test", "talk")
+        assert (status, 'messages[0].content is "You are Kees."' in out) == (1, True), out
+        assert "turn 1: recording: " in out
+        for turns, said in ((other, "turn 3: answer.contains: 'ten'"), (swapped, "turn 3: ")):
+            path.write_text(yaml.safe_dump({"agent": "keeper", "turns": turns}))
+            status, out, _ = await pallas(root, "test", "talk")
+            assert (status, said in out) == (1, True), out
+            assert "turn 1:" not in out
+    finally:
+        path.unlink()
+
+
 async def test_a_test_without_a_recording_is_skipped(root: Path) -> None:
     path = root / "tests" / "agents" / "bare.yaml"
     path.write_text("agent: clerk\nask: find lamps\n")

@@ -3,25 +3,31 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, delete, insert, inspect, text
 from support.databases import fresh_database
 from support.turns import FOUND, LOOKING, asked, ok, said, turn
 from support.waiting import poll
 
 from pallas.ledger import open_ledger
+from pallas.ledger.blob_store import forget_unused, packed
 from pallas.ledger.claims import Estate
 from pallas.ledger.database import Database
 from pallas.ledger.ledger_address import address_of
 from pallas.ledger.migrate import configuration, upgrade
 from pallas.ledger.postgres import PostgresDatabase
 from pallas.ledger.sqlite import SqliteDatabase
-from pallas.ledger.tables import HEAD, REVISIONS, metadata
-from pallas.model import Fault, FaultType
+from pallas.ledger.tables import HEAD, REVISIONS, blobs, metadata, run_events, runs, steps
+from pallas.model import Fault, FaultType, Step, StoredField, StoredStep
+from pallas.model.codec import encode_clean
+from pallas.model.long_strings import shortened
+
+NAMES = ("used", "offered", "left")
 
 
 async def opened(url: str) -> Database:
@@ -265,3 +271,42 @@ def test_a_start_of_every_day_loads_no_alembic_and_no_driver_that_is_not_used(tm
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+async def test_what_earlier_runs_share_is_kept_and_what_they_lack_is_said(empty_database_url: str) -> None:
+    database = await opened(empty_database_url)
+    short = shortened("x" * 40_000)
+    fields = [StoredField("system", shared=("used",)), StoredField("text", f'"{short}"')]
+    step = StoredStep(Step("r1", 1, "model", "m", 1.0, "done"), tuple(fields))
+    run = {"id": "r1", "agent": "echo", "owner": "me", "life": "", "status": "ok", "started_at": 1.0}
+    shared = [{"scope": "", "digest": each, "used_at": 1.0, "body": packed('"said"')} for each in NAMES]
+
+    def before(connection: Connection) -> None:
+        config = configuration()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0017")
+        connection.execute(insert(runs), [run])
+        row = {"run_id": "r1", "number": 1, "kind": "model", "name": "m", "state": "done", "started_at": 1.0}
+        connection.execute(
+            insert(steps), [{**row, "body": encode_clean(step, without=set()), "response": b"\0"}]
+        )
+        connection.execute(insert(blobs), shared)
+        offers = {"question": "", "offers": {"shelf": "offered"}}
+        connection.execute(insert(run_events), [{"run_id": "r1", "seq": 0, "at": 1.0, "body": offers}])
+
+    await database.write(before)
+    await database.close()
+    ledger = await open_ledger(empty_database_url)
+    try:
+        await ledger.database.write(partial(forget_unused, now=10**6))
+        assert await ledger.steps.shared(NAMES) == {"used": '"said"', "offered": '"said"'}
+        detail = await ledger.steps.get("r1", 1)
+        assert detail is not None
+        assert detail.lacks == (
+            "a text of 40000 characters: an earlier Pallas recorded its length and digest only",
+        )
+        await ledger.database.write(lambda connection: connection.execute(delete(runs)) and None)
+        await ledger.database.write(partial(forget_unused, now=10**6))
+        assert await ledger.steps.shared(NAMES) == {}
+    finally:
+        await ledger.close()

@@ -6,7 +6,7 @@ from time import time
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, update
 
 from pallas.ledger import Ledger, blob_store
 from pallas.ledger.blob_store import forget_unused, packed, unpacked
@@ -226,3 +226,13 @@ async def test_an_equal_long_text_is_compressed_once(ledger: Ledger, monkeypatch
         thread = (await ledger.threads.create("echo", "anonymous")).id
         await keep(ledger, turn_of([text], StepRecord(), run, thread), thread)
     assert packed_texts.count(text) == 1
+
+
+async def test_a_long_text_that_was_sent_again_is_not_forgotten_at_once(ledger: Ledger) -> None:
+    text, used = "words " * 10_000, select(blobs.c.used_at).where(blobs.c.scope == blob_store.TEXT)
+    for run in "rs":
+        thread = (await ledger.threads.create("echo", "anonymous")).id
+        await keep(ledger, turn_of([text], StepRecord(), run, thread), thread)
+        if run == "r":
+            await ledger.database.write(lambda c: c.execute(update(blobs).values(used_at=1.0)) and None)
+    assert await ledger.database.read(lambda c: c.execute(used).scalar_one()) > 1.0

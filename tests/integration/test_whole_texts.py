@@ -169,3 +169,22 @@ async def test_each_text_is_whole_in_the_recording_and_goes_with_the_last_run(
             assert await ledger.database.read(counted) == (left, left)
     finally:
         await ledger.close()
+
+
+async def test_texts_for_which_there_is_no_room_are_named_where_the_run_is_shown(tmp_path: Path) -> None:
+    root = whole_project(tmp_path / "p", database_url=f"sqlite:///{tmp_path}/full.sqlite3", step_texts_mib=0)
+    with served(root) as fleet:
+        await fleet.says("] running")
+        run = await asked(fleet, MESSAGE, "scout", conversation_id="one")
+    why = "texts of steps take 0 MiB, the most they may (step_texts_mib in agents.yaml)"
+    told = await typed("describe", "run", run, "-p", str(root))
+    assert f"  lacks: a text of {len(MESSAGE)} characters: {why}" in told
+    document = json.loads(await typed("describe", "run", run, "-o", "json", "-p", str(root)))
+    assert any(line.endswith(why) for line in document["recordedSteps"][0]["lacks"])
+    table = await typed("get", "storage", "-p", str(root))
+    assert re.search(r"^long texts left out +3$", table, re.MULTILINE), table
+    with served(root) as fleet:
+        await fleet.says("] running")
+        await typed("record", run, "-o", str(tmp_path / "cut"), "-p", str(root))
+    missing = read(tmp_path / "cut").missing
+    assert [line for line in missing if f"step 2: a text of {len(RESULT)} characters: {why}" in line]

@@ -28,7 +28,8 @@ def test_a_kind_that_there_is_not_gets_a_hint() -> None:
         kind_of("tasks")
     with pytest.raises(NoSuchKind, match="there are " + ", ".join(KINDS)):
         kind_of("zebra")
-    assert LISTS.startswith("agents, llms, secrets, ") and LISTS.endswith(", replicas, limits, storage or costs")
+    assert LISTS.startswith("agents, llms, secrets, ")
+    assert LISTS.endswith(", replicas, limits, storage or costs")
     with pytest.raises(NoSuchKind):
         kind_of("runs", DELETABLE)
 

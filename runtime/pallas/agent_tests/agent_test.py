@@ -1,6 +1,6 @@
 """A test of an agent, and how it went."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +52,13 @@ class Trial:
     seconds: float = 0.0
     tokens: int = 0
     cost: Cost = NO_COST
+
+    def ended_in(self, turn: TurnTest, test: "AgentTest") -> "Trial":
+        """The trial whose failures name the turn in which it ended, if the test has several."""
+        if len(test.turns) == 1:
+            return self
+        number = next(number for number, each in enumerate(test.turns, 1) if each is turn)
+        return replace(self, failures=tuple(replace(each, turn=number) for each in self.failures))
 
 
 @dataclass(frozen=True, slots=True)

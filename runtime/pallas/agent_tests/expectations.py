@@ -67,14 +67,18 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """One expectation that was not met. ``what`` is its name in the file, ``why`` one line."""
+    """One expectation that was not met. ``what`` is its name in the file, ``why`` one line.
+
+    ``turn`` is the number of the turn in a test with several.
+    """
 
     what: str
     why: str
+    turn: int = 0
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.what}: {self.why}"
+        return f"{f'turn {self.turn}: ' if self.turn else ''}{self.what}: {self.why}"
 
 
 def failures(recording: Recording, expected: Expectations) -> list[Unmet]:

@@ -64,7 +64,7 @@ class LiveBench:
             )
             if met:
                 break
-        return replace(trial, seconds=perf_counter() - began)
+        return replace(trial, seconds=perf_counter() - began).ended_in(turn, test)
 
     @property
     def url(self) -> str:

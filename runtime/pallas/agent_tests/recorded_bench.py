@@ -106,7 +106,7 @@ class RecordedBench:
             trial = await self._turn(test, turn, trial)
             if trial.verdict != "passed":
                 break
-        return trial
+        return trial.ended_in(turn, test)
 
     async def _turn(self, test: AgentTest, turn: TurnTest, trial: Trial) -> Trial:
         assert turn.recording is not None

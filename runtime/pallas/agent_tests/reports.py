@@ -167,7 +167,10 @@ def _document(result: AgentTestResult) -> dict[str, Any]:
                 **cost_fields(trial.cost),
                 "runIds": [recording.first.id for _, recording in recorded],
                 "recordings": [name for name, _ in recorded],
-                "failures": [{"what": each.what, "why": each.why} for each in trial.failures],
+                "failures": [
+                    {"what": each.what, "why": each.why, **({"turn": each.turn} if each.turn else {})}
+                    for each in trial.failures
+                ],
             }
             for trial, recorded in zip(result.trials, recordings_of(result), strict=True)
         ],

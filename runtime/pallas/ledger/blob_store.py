@@ -74,8 +74,8 @@ def add_blobs(
         for run_id, blob in new
     }
     if rows:
-        _put(connection, list(rows.values()), now)
-    if values := [{"run_id": run_id, "digest": digest} for run_id, digest in uses]:
+        _put(connection, [rows[key] for key in sorted(rows)], now)
+    if values := [{"run_id": run_id, "digest": digest} for run_id, digest in sorted(uses)]:
         connection.execute(insert_new(connection, blob_uses).on_conflict_do_nothing(), values)
 
 
@@ -89,12 +89,15 @@ def _put(connection: Connection, rows: list[dict[str, Any]], now: float) -> None
 def add_texts(connection: Connection, given: Iterable[LongText], room: TextRoom, now: float) -> None:
     """Store long texts. One that is there is not compressed again."""
     new = {each.digest: each for each in given}
-    for some in batched(list(new), _AT_ONCE, strict=False):
+    # In this order in every fleet, so that no two wait for each other.
+    for some in batched(sorted(new), _AT_ONCE, strict=False):
         place = texts.c.digest.in_(some)
         there = select(texts.c.digest).where(place, texts.c.lost == "")
         known = set(connection.execute(there).scalars())
         if known:
             connection.execute(update(texts).where(texts.c.digest.in_(known)).values(used_at=now))
+            kept = (blobs.c.scope == TEXT, blobs.c.digest.in_(known))
+            connection.execute(update(blobs).where(*kept).values(used_at=now))
         for digest in some:
             if digest not in known:
                 _add_text(connection, new[digest], room, now)

@@ -17,7 +17,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.run_values import OF_AGENTS
 
 from . import claims, lives
-from .blob_store import TextRoom, forget_unused
+from .blob_store import HOUR, TextRoom, forget_unused
 from .claims import Estate
 from .cost_store import CostStore
 from .database import UPGRADE_SECONDS, Database, DatabaseFault, Reading, in_detail, insert_new
@@ -231,13 +231,16 @@ class Ledger:
         self._tending = asyncio.create_task(self._tend(), name="ledger")
 
     async def _tend(self) -> None:
+        forgotten = 0.0
         while True:
             await asyncio.sleep(TEND_SECONDS)
             try:
                 await self.database.write(self._forget_keys)
                 await self.database.write(lambda connection: forget_spending(connection, self._clock()))
                 await self._prune()
-                await self.database.write(lambda connection: forget_unused(connection, self._clock()))
+                if (now := self._clock()) - forgotten >= HOUR:
+                    await self.database.write(partial(forget_unused, now=now))
+                    forgotten = now
             except Fault as fault:
                 log.warning("the ledger's regular work failed: %s", in_detail(fault))
 
