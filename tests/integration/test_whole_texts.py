@@ -176,6 +176,8 @@ async def test_texts_for_which_there_is_no_room_are_named_where_the_run_is_shown
     with served(root) as fleet:
         await fleet.says("] running")
         run = await asked(fleet, MESSAGE, "scout", conversation_id="one")
+        await typed("record", run, "-o", str(tmp_path / "whole"), "-p", str(root))  # once it is stored
+    assert read(tmp_path / "whole").missing == ()  # the fleet still had them
     why = "texts of steps take 0 MiB, the most they may (step_texts_mib in agents.yaml)"
     told = await typed("describe", "run", run, "-p", str(root))
     assert f"  lacks: a text of {len(MESSAGE)} characters: {why}" in told
