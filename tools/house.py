@@ -6,10 +6,12 @@ The files are read as text; nothing is imported. A number is a sign, not a law: 
 
 import argparse
 import ast
+import gc
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,14 +81,27 @@ class Sign:
 def read_sources(root: Path) -> list[SourceFile]:
     """Every module of Pallas below ``root``, sorted by path."""
     found = []
-    for package, folder in PACKAGES.items():
-        for path in sorted((root / folder).rglob("*.py")):
-            parts = [package, *path.relative_to(root / folder).with_suffix("").parts]
-            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            text = path.read_text()
-            nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, LOOKED_AT)]
-            found.append(SourceFile(path.relative_to(root), module, text, nodes))
+    with _no_garbage():
+        for package, folder in PACKAGES.items():
+            for path in sorted((root / folder).rglob("*.py")):
+                parts = [package, *path.relative_to(root / folder).with_suffix("").parts]
+                module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                text = path.read_text()
+                nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, LOOKED_AT)]
+                found.append(SourceFile(path.relative_to(root), module, text, nodes))
     return found
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Look for none meanwhile: to look through the trees again and again takes as long as to make them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def imported_modules(source: SourceFile, known: Mapping[str, SourceFile]) -> set[str]:
