@@ -97,9 +97,9 @@ BOUNDS = (
     Bound("a model call, against fast-agent's way", 1.0, lambda: models.connections()[1].value),
     Bound("reading an answer, against the library alone", 1.6, lambda: answers.measure()[0].value),
     Bound("a tool call, against the SDK's client", 2.0, _call),
-    Bound("idle workbench, against an empty Textual app", 1.9, _idle),
+    Bound("idle workbench, against an empty Textual app", 1.6, _idle),
     Bound("streamed answer, against Textual's Markdown", 0.9, _streamed),
-    Bound("an answer of 2,000 blocks against one of 500", 4.0, _blocks),
+    Bound("an answer of 2,000 blocks against one of 500", 3.5, _blocks),
 )
 
 
