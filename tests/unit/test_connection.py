@@ -290,7 +290,7 @@ async def test_a_connection_that_is_closed_while_it_lists_again_tells_no_change(
     assert (len(heard.offers), heard.changes, heard.losses) == (2, 1, [])
 
 
-async def test_a_server_that_misses_its_pings_is_lost() -> None:
+async def test_a_server_that_misses_its_pings_and_lists_nothing_is_lost() -> None:
     server, heard = MemoryServer(), Heard()
     never = asyncio.Event()
 
@@ -300,6 +300,7 @@ async def test_a_server_that_misses_its_pings_is_lost() -> None:
     server.replies["ping"] = silent
     async with connected(server, heard, ping_seconds=0.01, missed_pings=2) as one:
         await one.open(LONG)
+        server.replies["tools/list"] = silent
         await until(lambda: heard.losses)
         assert str(heard.losses[0]) == "it did not answer 2 pings"
         assert not one.is_open

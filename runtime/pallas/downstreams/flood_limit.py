@@ -16,11 +16,10 @@ _IN_A_ROW: Final = 50
 # After so many beyond the limit the connection is not read for twice the time that they took.
 _SHARE: Final = 2
 _MOST_REST: Final = 0.25
-_REQUEST_REST: Final = 0.02
 
 
 class FloodLimit:
-    """The limit of one connection: notifications beyond it are dropped, requests wait; answers pass.
+    """The limit of one connection: notifications and requests beyond it are dropped; answers pass.
 
     ``changed`` is called where a list is said to have changed in a notification that is dropped.
     """
@@ -32,22 +31,19 @@ class FloodLimit:
         self._at = self._began = monotonic()
         self._beyond = 0
         self.dropped = 0
-        """How many notifications were dropped."""
+        """How many messages were dropped."""
 
     async def takes(self, message: Any) -> bool:
         """Return whether a message is taken; where a server floods, that waits so that others get a turn."""
         method = getattr(message, "method", None)
         if method is None or self._has_room():
             return True
-        if hasattr(message, "id"):
-            await asyncio.sleep(_REQUEST_REST)
-            return True
         await self._rest()
         if method.endswith("/list_changed"):
             self._changed()
         if not self.dropped:
             log.warning(
-                "server %s sends more than %d notifications a second; those beyond are dropped",
+                "server %s sends more than %d messages a second; those beyond are dropped",
                 self._server,
                 A_SECOND,
                 extra={"downstream": self._server},
