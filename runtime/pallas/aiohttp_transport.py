@@ -172,7 +172,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
 
 _new_connection: Final[ContextVar[list[bool] | None]] = ContextVar("pallas_new_connection", default=None)
-"""Where a connection that is opened for the request of this task is noted."""
+"""Where it is noted that a connection was opened for the request of this task, or tried to be."""
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -194,10 +194,10 @@ class _Connector(aiohttp.TCPConnector):
         return await super()._get(key, traces)
 
     async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
+        if (noted := _new_connection.get()) is not None:
+            noted[0] = True  # also where it fails: a server that is away did not close an idle one
         connection = await super()._create_connection(*arguments, **options)
         self._pallas_opened[0] += 1
-        if (noted := _new_connection.get()) is not None:
-            noted[0] = True
         return connection
 
 

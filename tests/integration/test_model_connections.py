@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from support.live import agent_module, client, running, write_project
+from support.ports import free_ports
 from support.providers import provider
 from support.waiting import until
 
@@ -201,6 +202,16 @@ async def test_a_connection_that_the_server_had_closed_is_replaced(monkeypatch: 
         for _ in range(2):
             assert (await models.post(server.url, content=b"{}")).text == "ok"
         assert (server.opened, len(server.requests)) == (2, 3)
+
+
+async def test_a_server_that_is_away_is_not_asked_again_however_long_it_was_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aiohttp_transport, "STALE_AFTER", -1.0)
+    (nobody,) = free_ports(1)
+    async with sending() as models, asyncio.timeout(30):
+        with pytest.raises(httpx2.ConnectError):
+            await models.post(f"http://127.0.0.1:{nobody}/", content=b"{}")
 
 
 async def test_a_request_that_must_not_run_twice_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from support.failing_models import soon_again as soon_again
 from support.live import agent_module, client, running, write_project
 from support.ports import free_ports
 
+from pallas import aiohttp_transport
 from pallas.fleet.fleet import Fleet
 from pallas.model import ModelRetry
 
@@ -104,8 +105,11 @@ async def test_a_failing_call_is_made_as_often_as_llm_retries_says_and_tells_wha
 
 
 @pytest.mark.slow
-async def test_a_refused_connection_is_no_timeout(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_refused_connection_is_no_timeout(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # DR-22
+    monkeypatch.setattr(aiohttp_transport, "STALE_AFTER", -1.0)
     (nobody,) = free_ports(1)
     agents = {name: agent_module(name, model=model) for name, model in MODELS.items()}
     config = _settings(f"http://127.0.0.1:{nobody}")

@@ -8,6 +8,7 @@ from support.live import client, module_fleet, running, write_project
 from support.offline import offline_model
 from support.ports import free_ports
 
+from pallas import aiohttp_transport
 from pallas.fleet.fleet import Fleet
 
 SCRIPT = """
@@ -52,8 +53,11 @@ async def test_a_providers_refusal_has_its_type_and_no_key(
         assert again.content[0].text == "fine"  # type: ignore[union-attr]
 
 
-async def test_a_provider_that_is_away_says_so_and_may_be_tried_again(tmp_path: Path) -> None:
+async def test_a_provider_that_is_away_says_so_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # DR-22
+    monkeypatch.setattr(aiohttp_transport, "STALE_AFTER", -1.0)  # as if no call had been made for long
     (nobody,) = free_ports(1)
     settings = {
         "default_model": "generic.scripted",
