@@ -564,6 +564,7 @@ AT_START: dict[str, Any] = {
     "plugins": ["answers"],
     "bind": "127.0.0.2",
     "database_url": "sqlite:////nowhere.sqlite3",
+    "step_texts_mib": 1,
     "scripted": {"script": "model.yaml", "port": 1},
 }
 """Keys that only another start takes over, with other values."""

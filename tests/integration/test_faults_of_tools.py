@@ -17,6 +17,7 @@ from support.waiting import poll, until
 
 from pallas.executors.faults import fault_injection
 from pallas.executors.faults.fault_injection import FaultInjection
+from pallas.executors.faults.provider_failures import GARBAGE
 from pallas.fleet.fleet import Fleet
 from pallas.model import AuthHop, Downstream, RunFinished, ToolEvent
 from pallas.model.fault_rules import FaultKind, FaultPlan, FaultRule
@@ -62,7 +63,7 @@ async def break_(server: Outage, what: FaultKind) -> None:
     """Have the server itself fail so."""
 
     async def garbage(scope: Scope, receive: Receive, send: Send) -> None:
-        await Response("<html><body>502", media_type="application/json")(scope, receive, send)
+        await Response(GARBAGE, media_type="application/json")(scope, receive, send)
 
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()

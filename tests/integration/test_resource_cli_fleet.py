@@ -415,7 +415,7 @@ def test_a_shell_completes_kinds_and_names(typed: Shell) -> None:
         (("record", "nowhere"), 1, "`pallas get runs` lists them"),
         (("tasks", "show", "nowhere"), 1, "`pallas tasks list` lists them"),
         (("answer", "nowhere", "--yes"), 1, "`pallas get questions` lists them"),
-        (("get", "zebra"), 2, "replica, limit, cost"),
+        (("get", "zebra"), 2, "replica, limit, storage, cost"),
         (("get", "costs", "x"), 2, "costs have no names; write `pallas get costs`"),
         (("describe", "agent"), 2, "say which agent"),
         (("delete", "run", "x"), 2, "there are agent"),

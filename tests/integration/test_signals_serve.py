@@ -330,13 +330,13 @@ rules:
 def test_a_sighup_before_the_configuration_is_read_does_not_end_it() -> None:
     code = """
 import os, signal, sys
-import pallas.cli.app as app
+import pallas.cli.serve as command
 
-def run(arguments):
+def serve(root):
     os.kill(os.getpid(), signal.SIGHUP)
     return 7
 
-app.run = run
+command.serve = serve
 sys.argv = ["pallas", "--serve"]
 import pallas.server
 pallas.server.main()

@@ -35,9 +35,10 @@ _LAST_EVENT: Final = "last-event-id"
 # Bytes of a failed response that are read for its reason, and for how long.
 _MAX_REASON: Final = 64 * 1024
 _REASON_SECONDS: Final = 5.0
-# What a line of an event stream begins with, and how many bytes tell.
+# What a line of an event stream begins with, how many bytes tell, and how many blank ones are looked at.
 _FIELD: Final = re.compile(rb"(\xef\xbb\xbf)?(:|(data|event|id|retry)\s*[:\r\n])")
 _HEAD: Final = 8
+_MAX_BLANK: Final = 64 * 1024
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -143,14 +144,7 @@ class WatchedTransport(httpx2.AsyncBaseTransport):
         if fate is not None:
             fate.answered(request, response)
         if request.method == "POST" and response.is_success:
-            try:
-                await _call_what_it_is(response)
-            except httpx2.TransportError as error:
-                if fate is not None:
-                    fate.failed(error)
-                if not self._is_open():
-                    raise
-                return _failure(request, error)
+            await _call_what_it_is(response)
         if fate is not None and self._is_open() and _needs_reason(request, response):
             response = await _with_reason(request, response)
             if fate.has_session and not fate.accepted and says_session_lost(response.text):
@@ -232,26 +226,36 @@ async def _call_what_it_is(response: httpx2.Response) -> None:
 
 
 class _Begun(httpx2.AsyncByteStream):
-    """A stream whose first bytes were looked at."""
+    """A stream whose first bytes were looked at; what went wrong then is raised where it is read."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
         self._rest = aiter(stream)
         self._first = b""
+        self._error: Exception | None = None
 
     async def first(self, size: int) -> bytes:
-        """Return at least so many bytes that are not blank, a line of less, or all there are."""
+        """Return at least so many bytes that are not blank, a line of less, or all that were looked at."""
         while len(said := self._first.lstrip()) < size and (not said or b"\n" not in said):
-            if (data := await anext(self._rest, None)) is None:
+            if len(self._first) > _MAX_BLANK or (data := await self._next()) is None:
                 break
             self._first += data
             if size > 1 and not said and b"\n\n" in self._first:
                 break
         return self._first
 
+    async def _next(self) -> bytes | None:
+        try:
+            return await anext(self._rest, None)
+        except Exception as error:
+            self._error = error
+            return None
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._first:
             yield self._first
+        if self._error is not None:
+            raise self._error
         async for data in self._rest:
             yield data
 
