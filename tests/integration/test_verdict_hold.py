@@ -392,8 +392,9 @@ async def test_how_far_a_verdict_is_can_be_seen_until_it_is_reached_or_given_up(
         await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, True, 1, 1))
         saves.fleet.control("desk", "reload")  # lets it through, with another verdict beside it
         await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, False, 1, 1))
+        await until(lambda: saves.versions()["desk"] == 2)  # it was loaded before the next save
         saves.desk("Apple.")
-        await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, True, 1, 1))
+        await until(lambda: judging_now(saves) == VerdictProgress(("desk",), 2, True, 1, 0))
         judge.may_go_on.set()
         reached = await saves.verdict()
         assert judging_now(saves) is None
