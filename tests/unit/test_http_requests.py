@@ -14,6 +14,7 @@ from pallas.downstreams.http_requests import (
     call_fate,
     goes_beside,
     is_answer,
+    says_session_lost,
     wrap_transports,
 )
 
@@ -267,3 +268,18 @@ async def test_what_goes_beside_follows_redirects_within_its_origin_only(
         goes_beside.reset(token)
         await until(lambda: asked and not transport._beside)
     assert asked[1:] == ([("http://one.test/moved", "Bearer own")] if follows else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "in_an_answer"),
+    [
+        ("Session not found or expired", True),
+        ("Bad Request: No valid session ID provided", True),
+        ("MCP session has been terminated", True),
+        ("Browser session 12 not found", False),
+        ("close_tab failed: session expired", False),
+    ],
+)
+def test_an_answer_speaks_of_its_session_only_if_it_says_nothing_else(text: str, in_an_answer: bool) -> None:
+    assert says_session_lost(text)
+    assert says_session_lost(text, only=True) is in_an_answer

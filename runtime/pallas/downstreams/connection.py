@@ -468,7 +468,7 @@ class Connection:
         if self.client is not client:  # another call found it first
             return True
         code = error.code if isinstance(error, MCPError) else 0
-        if fate.has_session and code in _SESSION_ERRORS and says_session_lost(str(error)):
+        if fate.has_session and code in _SESSION_ERRORS and says_session_lost(str(error), only=fate.accepted):
             fate.no_session = True
         if (fate.no_session and code not in _READ) or (fate.refused and code in _OTHER_ERA):
             self.lose(error, drains=True)

@@ -31,6 +31,13 @@ _SESSION_LOST: Final = re.compile(
     r"|\b(no|no valid|invalid|unknown|expired|missing) session",
     re.IGNORECASE | re.DOTALL,
 )
+# The same in the error of an answer, where a tool may speak of sessions of its own: nothing else is in it.
+_ONLY_SESSION_LOST: Final = re.compile(
+    r"\W*(bad request\W+)?((mcp )?session( id)?( is| was| has)?( been)? "
+    r"(not found|not valid|expired|invalid|unknown|terminated|closed)( or \w+)?"
+    r"|(no|no valid|invalid|unknown|expired|missing) (mcp )?session( id)?( provided)?)\W*",
+    re.IGNORECASE,
+)
 _LAST_EVENT: Final = "last-event-id"
 # Bytes of a failed response that are read for its reason, and for how long.
 _MAX_REASON: Final = 64 * 1024
@@ -264,9 +271,9 @@ class _Begun(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def says_session_lost(text: str) -> bool:
-    """Return whether a text says that a session is not known any more."""
-    return _SESSION_LOST.search(text) is not None
+def says_session_lost(text: str, *, only: bool = False) -> bool:
+    """Return whether a text says that a session is not known any more; with ``only``, no more than that."""
+    return (_ONLY_SESSION_LOST.fullmatch(text) if only else _SESSION_LOST.search(text)) is not None
 
 
 def _needs_reason(request: httpx2.Request, response: httpx2.Response) -> bool:
