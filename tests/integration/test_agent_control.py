@@ -297,6 +297,15 @@ async def test_of_two_agents_of_one_module_one_ends_and_the_other_goes_on(tmp_pa
             stile.open.set()
             assert "two went through" in await waits
             assert await ask(caller, "still there") == "still there"
+            stile.open.clear()
+            whos = [f"new{number}" for number in range(5)]  # each needs an instance of its own, made now
+            talks = [
+                asyncio.create_task(ask(caller, f'***CALL_TOOL stile__go {{"who": "{who}"}}')) for who in whos
+            ]
+            await until(lambda: len(stile.arrived) == 6 or any(each.done() for each in talks))
+            stile.open.set()
+            answers = await asyncio.gather(*talks)
+            assert all("went through" in answer for answer in answers), answers
 
 
 @contextlib.asynccontextmanager

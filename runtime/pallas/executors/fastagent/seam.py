@@ -3,11 +3,12 @@
 ``tests/contract/test_fastagent_seam.py`` fails when one of these changes.
 """
 
+import asyncio
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Final
@@ -53,13 +54,38 @@ def isolate_instances(fast: FastAgent) -> None:
     """Make each harness of one FastAgent end only its own instances.
 
     Two agents of one module share one FastAgent. A harness that is left ends the instances it made; after
-    that fast-agent ends the instance that was made last of all, which may belong to the other agent.
+    that fast-agent ends the instance that was made last of all, which may belong to the other agent, and the
+    core, without which no instance can be made.
     """
 
     async def nothing(active_agents: dict[str, Any]) -> None:
         """Do nothing: the harness has ended its instances."""
 
     fast._dispose_managed_instances = nothing  # type: ignore[method-assign]
+    if not isinstance(fast.app.run, _SharedRun):
+        fast.app.run = _SharedRun(fast.app)
+
+
+class _SharedRun:
+    """``run`` of a core: it ends when the last of those that use it has left."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._users = 0
+        self._changes = asyncio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Any]:
+        self._users += 1
+        try:
+            async with self._changes:
+                await self._core.initialize()
+            yield self._core
+        finally:
+            self._users -= 1
+            async with self._changes:
+                if not self._users:
+                    await self._core.cleanup()
 
 
 def own_settings(fast: FastAgent) -> Any:
