@@ -474,7 +474,8 @@ class Connection:
             self.lose(error, drains=True)
             return True
         if fate.unsent or fate.broken or is_closed(error):
-            self.lose(error, drains=not is_closed(error))
+            # Requests over HTTP are answered apart: others may still be.
+            self.lose(error, drains=self.is_over_http or not is_closed(error))
             return True
         return isinstance(error, ConnectionError)
 

@@ -25,7 +25,7 @@ _SESSION: Final = "mcp-session-id"
 # A server that does not know the session of a request answers with one of these, whatever the body says.
 _NO_SESSION: Final = frozenset({400, 404, 410})
 # The SDK, or what asks for credentials, knows what these mean.
-_KNOWN: Final = frozenset({400, 404, 401})
+_KNOWN: Final = frozenset({404, 401})
 _SESSION_LOST: Final = re.compile(
     r"session\b.{0,40}\b(not found|not exist|not valid|expired|invalid|unknown|terminated|closed)"
     r"|\b(no|no valid|invalid|unknown|expired|missing) session",
@@ -294,22 +294,24 @@ async def _with_reason(request: httpx2.Request, response: httpx2.Response) -> ht
                 if len(body) >= _MAX_REASON:
                     break
     await response.aclose()
-    if not _has_error(body):
+    if (error := _error_of(body)) is None:
         said = one_line(redact_text(body.decode("utf-8", "replace")), 300)
         text = f"HTTP {response.status_code}" + (f": {said}" if said else "")
         error = {"code": INTERNAL_ERROR, "message": text}
-        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    headers = {"content-type": "application/json"}
-    return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+    answer = {"jsonrpc": "2.0", "id": None, "error": error}  # the SDK gives it the id of the request
+    return httpx2.Response(response.status_code, json=answer, request=request)
 
 
-def _has_error(body: bytes) -> bool:
-    """Whether a body is an error of the protocol."""
+def _error_of(body: bytes) -> dict[str, Any] | None:
+    """Return the error of the protocol that a body is, whatever its id; None if it is none."""
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(said, dict) and said.get("jsonrpc") == "2.0" and isinstance(said.get("error"), dict)
+        return None
+    if not isinstance(said, dict) or said.get("jsonrpc") != "2.0":
+        return None
+    error = said.get("error")
+    return error if isinstance(error, dict) else None
 
 
 def _failure(request: httpx2.Request, error: httpx2.TransportError) -> httpx2.Response:

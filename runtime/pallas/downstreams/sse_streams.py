@@ -39,11 +39,15 @@ _NO_SESSION: Final = frozenset({404, 410})
 _END_SECONDS: Final = 2.0
 
 
+class NoEndpointError(ConnectionError):
+    """A server names no address for messages that can be used; the text says why."""
+
+
 @asynccontextmanager
 async def sse_streams(client: httpx2.AsyncClient, url: str) -> AsyncIterator[tuple[Any, Any]]:
     """Yield the streams of a server once it has named its address for messages.
 
-    Raises httpx2's errors, and ConnectionError for a server that names none that can be used.
+    Raises httpx2's errors, and NoEndpointError.
     """
     async with sse_within_origin(client, url, max_event_size=MAX_MESSAGE) as source:
         source.response.raise_for_status()
@@ -71,8 +75,8 @@ async def _endpoint(url: str, events: AsyncIterator[Any]) -> str:
                     return _checked(url, event.data.strip().strip('"'))
     except TimeoutError:
         why = f"its stream named no endpoint for messages within {ENDPOINT_SECONDS:g} s; {hint}"
-        raise ConnectionError(why) from None
-    raise ConnectionError(f"its stream ended before it named an endpoint for messages; {hint}")
+        raise NoEndpointError(why) from None
+    raise NoEndpointError(f"its stream ended before it named an endpoint for messages; {hint}")
 
 
 def _checked(url: str, named: str) -> str:
@@ -81,10 +85,10 @@ def _checked(url: str, named: str) -> str:
         endpoint = urljoin(url, named)
         own, other = urlsplit(url), urlsplit(endpoint)
     except ValueError:
-        raise ConnectionError(f"its endpoint is no address: {one_line(named, 100)}") from None
+        raise NoEndpointError(f"its endpoint is no address: {one_line(named, 100)}") from None
     if (own.scheme, own.netloc) != (other.scheme, other.netloc):
         origin = one_line(f"{other.scheme}://{other.hostname}", 100)
-        raise ConnectionError(
+        raise NoEndpointError(
             f"its endpoint for messages has another origin, {origin}, which gets no messages"
         )
     return endpoint

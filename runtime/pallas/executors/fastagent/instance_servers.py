@@ -15,6 +15,7 @@ from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.deadlines import cancel_and_wait
 from pallas.downstreams.connection import Connection
 from pallas.downstreams.opening import is_closed
+from pallas.downstreams.sse_streams import NoEndpointError
 from pallas.mcp_client.stdio_seam import RIGHT_AFTER, end_of, how_it_ended, what_it_printed
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
@@ -402,8 +403,8 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None, ended: 
 
 
 def _unreachable(detail: str, error: Exception | None = None) -> Missing:
-    """A program that ends where others wait for the next request is no server: that is said to everyone."""
-    why = detail if RIGHT_AFTER in detail else "cannot be reached"
+    """A server that answers, and yet is none, is not out of reach: what it does is said to everyone."""
+    why = detail if RIGHT_AFTER in detail or isinstance(error, NoEndpointError) else "cannot be reached"
     return Missing(why, detail="" if why == detail else detail, error=error)
 
 
