@@ -52,7 +52,7 @@ def _call_body(server: OddServer, rng: Random) -> str:
 @HTTP_FAULTS.kind("other-id", on=HTTP)
 def _other_id(server: OddServer, rng: Random) -> str:
     """The error of a call has the id of no request."""
-    status = rng.choice([200, 400, 500])
+    status = rng.choice([200, 400, 400])
     tool = server.add(rng)
     tool.reads = (_REASON,)
     number = rng.choice(['"server-error"', "null", '""', "0", ...])

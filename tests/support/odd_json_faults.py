@@ -253,7 +253,7 @@ def _odd_properties(server: OddServer, rng: Random) -> str:
             {"type": "string", "maxLength": "10"}, {"type": "number", "minimum": "0"}, {"anyOf": []},
             {"type": "string", "title": 5}, {"type": "string", "examples": "a"}, {"type": "file"},
             {"type": "object", "properties": {}, "required": ["b"]}, {"oneOf": [{"const": 1}, {"const": 2}]},
-            {"type": "object", "additionalProperties": "no"}, {"not": {}}, {"type": "string", "format": 5},
+            {"type": "object", "additionalProperties": False}, {"not": {}}, {"type": "string", "format": 5},
             {"type": "object", "properties": [{"name": "b"}]}, [], None, "string", False, True, {},
         ]
     )  # fmt: skip

@@ -230,10 +230,17 @@ async def _call_what_it_is(response: httpx2.Response) -> None:
         response.headers["content-type"] = "application/json"
     elif not is_stream and (is_events or not is_json):
         response.headers["content-type"] = "text/event-stream" if is_events else "application/json"
+    begun.is_whole = not is_events and not (is_stream and not first)
 
 
 class _Begun(httpx2.AsyncByteStream):
-    """A stream whose first bytes were looked at; what went wrong then is raised where it is read."""
+    """A stream whose first bytes were looked at; what went wrong then is raised where it is read.
+
+    With ``is_whole`` the body is one JSON, and one that breaks off just ends: the SDK fails its call for it;
+    an error would end all calls of the connection.
+    """
+
+    is_whole = False
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -261,10 +268,14 @@ class _Begun(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._first:
             yield self._first
-        if self._error is not None:
-            raise self._error
-        async for data in self._rest:
-            yield data
+        try:
+            if self._error is not None:
+                raise self._error
+            async for data in self._rest:
+                yield data
+        except httpx2.TransportError:
+            if not self.is_whole:
+                raise
 
     async def aclose(self) -> None:
         """Close it."""

@@ -76,6 +76,8 @@ async def _endpoint(url: str, events: AsyncIterator[Any]) -> str:
     except TimeoutError:
         why = f"its stream named no endpoint for messages within {ENDPOINT_SECONDS:g} s; {hint}"
         raise NoEndpointError(why) from None
+    except httpx2.SSEError:
+        raise NoEndpointError(f"it sends no stream of events; {hint}") from None
     raise NoEndpointError(f"its stream ended before it named an endpoint for messages; {hint}")
 
 
