@@ -198,7 +198,7 @@ async def test_a_server_whose_entry_changed_is_asked_and_one_that_cannot_be_aske
     (root / "shop.py").unlink()
     outcome = await replayed(root, recording)
     assert (outcome.is_same, outcome.is_miss) == (False, True)
-    said = "replay: shop was changed and cannot be asked what it offers now: its program ended: "
+    said = "replay: shop was changed and cannot be asked what it offers now: its program ended with exit"
     assert outcome.fault.startswith(said)
     with edited(config, "- shop.py", "- kept.py"):
         assert_same(await replayed(root, recording))
