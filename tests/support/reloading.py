@@ -89,11 +89,12 @@ class Saves:
         return await self.concerned(lambda: self.write(path, text))
 
     async def concerned(self, change: Callable[[], None]) -> set[str]:
-        """The agents with a new version after a change."""
-        before = self.versions()
+        """The agents with a new version after a change. Prints the attempts, for a test that fails."""
+        before, attempts = self.versions(), len(self._told)
         change()
         await self.settled()
         now = self.versions()
+        print(*self._told[attempts:], *self.notices(), sep="\n")
         return {name for name in now.keys() & before.keys() if now[name] != before[name]} - {"probe"}
 
     def told(self) -> list[Reloaded]:
