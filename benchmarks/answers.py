@@ -8,8 +8,8 @@ from time import process_time
 import httpx2
 from openai import AsyncOpenAI
 
-from pallas.event_loop import run
 from pallas.executors.model_client.checked_answer import check_answer
+from pallas.processes.event_loop import run
 
 from .report import Figure
 

@@ -23,7 +23,7 @@ from pallas.downstreams.connection import Connection, Watch
 from pallas.downstreams.offer import Offer
 from pallas.downstreams.opening import Callbacks, Settings
 from pallas.downstreams.transports import Http, StdioProgram, Transport
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import Caller
 from .programs import free_ports, process, until_line

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import yaml
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import Caller
 from .model_server import model

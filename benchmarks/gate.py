@@ -14,7 +14,7 @@ from time import perf_counter
 
 import psutil
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from . import answers, downstreams, idle, load, models, startup, terminal
 from .first_answer import IMPORTS, imports, one_agent

@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 
 import psutil
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import HANDSHAKE, MODERN, Caller
 from .programs import bare, fleet

@@ -11,7 +11,7 @@ import sys
 from contextlib import AbstractContextManager, suppress
 from time import monotonic
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .programs import own_server
 from .streams import write_piece

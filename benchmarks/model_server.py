@@ -14,7 +14,7 @@ from functools import lru_cache
 from time import process_time
 from typing import cast
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import Connection
 from .programs import own_server

@@ -14,12 +14,12 @@ from typing import Any
 from fast_agent.config import Settings
 
 from pallas.config import load_project
-from pallas.event_loop import run
 from pallas.executors.fastagent import completion_seam, model_client_seam, quick_connect
 from pallas.executors.fastagent.message_conversion import natives
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.fleet.fleet import Fleet
 from pallas.model import Message, RunRequest
+from pallas.processes.event_loop import run
 from pallas.runs.run_recorder import GATHER
 
 from .model_server import answer_text, counts_of, model

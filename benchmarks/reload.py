@@ -14,7 +14,7 @@ from time import perf_counter
 
 import httpx2
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import HANDSHAKE, MODERN, Caller
 from .programs import free_ports, process, project, until_http, until_line

@@ -9,7 +9,7 @@ from itertools import cycle
 
 import psutil
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from . import facts
 from .caller import HANDSHAKE, MODERN, Caller

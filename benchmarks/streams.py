@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import _META, MODERN
 from .programs import own_server, process, talker, until_line

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pallas.child_program import outliving, run
+from pallas.processes.child_program import outliving, run
 from pallas.safe_text import without_controls
 
 TIMEOUT: Final = 1.0

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from textual.app import App, SuspendNotSupported
 
-from pallas.child_program import outliving
 from pallas.model import Fault, FaultType
+from pallas.processes.child_program import outliving
 from pallas.safe_text import one_line, without_controls
 
 LIMIT: Final = 2_097_152

@@ -44,8 +44,8 @@ def main(root: Path, *, faults: Path | None = None) -> int:
 
     def own(log: Path) -> WorkbenchSource:
         def make_fleet() -> "RunningFleet":
-            from pallas import import_seam
             from pallas.fleet.gc_policy import begin
+            from pallas.processes import import_seam
 
             begin()
             import_seam.install()

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from ..model_server import model
 from .measured import Server, started

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pallas.child_program import Ran, run
+from pallas.processes.child_program import Ran, run
 from pallas.safe_text import without_controls
 
 from ..clipboard import is_remote, is_wsl

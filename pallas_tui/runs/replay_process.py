@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from pallas.child_program import run
 from pallas.model import Recording
+from pallas.processes.child_program import run
 from pallas.recordings.recording_folder import archive_of, read
 from pallas.recordings.run_diff import diff
 from pallas.safe_text import one_line, sanitize

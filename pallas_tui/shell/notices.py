@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from textual.app import App
 
-from pallas.child_program import run
+from pallas.processes.child_program import run
 
 from ..actions import keys_of
 from ..frame import FleetFrame

@@ -3,11 +3,9 @@
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import is_
 from typing import Any, Final
-
-from .late_pattern import late_pattern
 
 _SHORT_FORMS: Final = {"\x1b": "␛", "\x7f": "␡"}
 
@@ -44,13 +42,18 @@ _IDEOGRAPH: Final = (
     "[\u3400-\u4dbf\u4e00-\u9fff\ufa0e\ufa0f\ufa11\ufa13\ufa14\ufa1f\ufa21\ufa23\ufa24\ufa27-\ufa29"
     "\U00020000-\U0002ee5d\U00030000-\U000323af]"
 )
+
+
 # A joiner between two pictures, and one selector after a character that has several forms, are parts of what
 # is seen.
-_SEEN_PARTS: Final = late_pattern(
-    f"(?:(?<={_PICTURE})|(?<={_PICTURE}\ufe0f)){_JOINER}(?={_PICTURE})"
-    f"|(?:(?<={_STYLED})[\ufe0e\ufe0f]|(?<={_IDEOGRAPH})[\U000e0100-\U000e01ef])(?![{_SELECTORS}])"
-    "|(?<=[0-9#*])\ufe0f(?=\u20e3)"
-)
+@cache
+def _seen_parts() -> re.Pattern[str]:
+    """Compiled when first used: every start imports this module."""
+    return re.compile(
+        f"(?:(?<={_PICTURE})|(?<={_PICTURE}\ufe0f)){_JOINER}(?={_PICTURE})"
+        f"|(?:(?<={_STYLED})[\ufe0e\ufe0f]|(?<={_IDEOGRAPH})[\U000e0100-\U000e01ef])(?![{_SELECTORS}])"
+        "|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    )
 
 
 @lru_cache(8192)
@@ -85,7 +88,7 @@ def json_escape(character: str) -> str:
 
 def without_seen_parts(text: str) -> str:
     """``text`` without the invisible parts of emoji and selectors of an ideograph's form."""
-    return text if text.isascii() else _SEEN_PARTS.sub("", text)
+    return text if text.isascii() else _seen_parts().sub("", text)
 
 
 def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
@@ -95,7 +98,7 @@ def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
         return text
     pieces: list[str] = []
     end = 0
-    for part in _SEEN_PARTS.finditer(text):
+    for part in _seen_parts().finditer(text):
         pieces += (text[end : part.start()].translate(forms), part[0])
         end = part.end()
     return "".join((*pieces, text[end:].translate(forms)))
@@ -147,7 +150,7 @@ def _without_bare_marks(text: str) -> str:
         return text
     no_base = re.escape("".join(sorted({"\n", "\t", *filter(is_invisible, characters)})))
     bare = re.compile(rf"(?:\A|(?<=[{no_base}]))[{re.escape(marks)}]+")
-    emoji = {part.end() for part in _SEEN_PARTS.finditer(text)}
+    emoji = {part.end() for part in _seen_parts().finditer(text)}
 
     def shown(match: re.Match[str]) -> str:
         return match[0] if match.start() in emoji else "".join(map(_form, match[0]))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
-from pallas.import_seam import postpone_methods
+from pallas.processes.import_seam import postpone_methods
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What ``pallas.import_seam`` postpones comes when it is asked for, and is the same then."""
+"""What ``pallas.processes.import_seam`` postpones comes when it is asked for, and is the same then."""
 
 import ast
 import json
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pallas.import_seam import CALLED_LATER, LAZY_PACKAGES, exports_of
+from pallas.processes.import_seam import CALLED_LATER, LAZY_PACKAGES, exports_of
 
 _ALL = """
 import importlib, json, sys
-from pallas import import_seam
+from pallas.processes import import_seam
 
 postponed, backwards = sys.argv[1] == "postponed", sys.argv[2] == "backwards"
 if postponed:
@@ -30,7 +30,7 @@ print(json.dumps(found, sort_keys=True))
 
 _MODELS = """
 import gc, importlib, sys
-from pallas import import_seam
+from pallas.processes import import_seam
 
 import_seam.install()
 from pydantic import BaseModel, TypeAdapter
@@ -70,7 +70,7 @@ except Exception as error:
 
 _DATACLASSES = """
 import gc, importlib, inspect, json, sys
-from pallas import import_seam
+from pallas.processes import import_seam
 
 postponed = sys.argv[1] == "postponed"
 if postponed:
@@ -106,7 +106,7 @@ print(json.dumps(said, sort_keys=True))
 
 _LATE = """
 import sys
-from pallas import import_seam
+from pallas.processes import import_seam
 
 sys.path.insert(0, sys.argv[1])
 import_seam.DATACLASSES_OF = {"mine", "wrong"}
@@ -168,7 +168,7 @@ class Wrong:
 
 _TABLES = """
 import json, sys
-from pallas import import_seam
+from pallas.processes import import_seam
 
 if sys.argv[1] == "late":
     import_seam.install()
@@ -235,7 +235,7 @@ def test_the_names_of_a_lazy_package_are_those_that_it_has_without_us() -> None:
 @pytest.mark.slow
 def test_a_lazy_package_is_used_as_any_other() -> None:
     code = """
-from pallas import import_seam; import_seam.install(); import_seam.install()
+from pallas.processes import import_seam; import_seam.install(); import_seam.install()
 import sys, openai
 assert "openai.types.responses.response" not in sys.modules
 assert openai.types.responses.Response.__name__ == "Response"  # a package that nothing imported by its name
@@ -289,7 +289,7 @@ def test_what_is_called_later_is_only_called_and_only_in_functions() -> None:
 @pytest.mark.slow
 def test_what_is_called_later_is_itself_to_all_others() -> None:
     code = """
-from pallas import import_seam; import_seam.install()
+from pallas.processes import import_seam; import_seam.install()
 import io, sys
 import rich.markdown, fast_agent.core.harness_tools as tools
 from rich.console import Console

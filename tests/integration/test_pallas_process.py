@@ -18,9 +18,9 @@ import pytest
 from support import pallas_process
 from support.waiting import until
 
-from pallas import child_program
 from pallas.executors.ipc import child_process
 from pallas.fleet.parent_death import leashed
+from pallas.processes import child_program
 
 LONG = 180
 """Seconds: some of what these tests start imports all of Pallas."""

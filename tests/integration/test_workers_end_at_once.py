@@ -7,9 +7,9 @@ import pytest
 from support.live import running, write_project
 from support.waiting import until
 
-from pallas import event_loop
 from pallas.executors.worker.worker_connection import WorkerChild
 from pallas.model import AgentState
+from pallas.processes import event_loop
 
 ENDS = {
     "silent": ["python", "-c", "raise SystemExit(7)"],

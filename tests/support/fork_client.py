@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pallas import child_program
 from pallas.cli import version_tests, worker_parent
 from pallas.executors.ipc import keeper
 from pallas.fleet import parent_death
+from pallas.processes import child_program
 
 from .fork_server import MAX_DESCRIPTORS, ROOM, address
 

@@ -123,7 +123,7 @@ def _import_everything() -> None:
     del sys.path[0]  # this file's folder: its modules have common names
     gc.disable()
     import pallas
-    from pallas import import_seam
+    from pallas.processes import import_seam
 
     import_seam.install()  # as a true start does
     for found in pkgutil.walk_packages(pallas.__path__, "pallas."):

@@ -10,8 +10,8 @@ import pytest
 from support.processes import gone
 from support.waiting import until
 
-from pallas.child_program import outliving
 from pallas.fleet.child_processes import ending_children
+from pallas.processes.child_program import outliving
 
 # Two forks and a session of its own, as daemons do. It writes its number and ignores what ends others.
 DAEMON = """

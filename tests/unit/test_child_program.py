@@ -8,7 +8,7 @@ import psutil
 from support.processes import has_ended
 from support.waiting import until
 
-from pallas.child_program import run
+from pallas.processes.child_program import run
 
 
 async def test_what_a_program_started_ends_with_the_caller_and_no_pipe_stays_open(tmp_path: Path) -> None:

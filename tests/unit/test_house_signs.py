@@ -116,7 +116,7 @@ def test_private_parts_are_reached_into_only_where_contributing_allows_it(
     allowed = {"seam.py", "providers_llm.py", "retry_policy.py"}
     for place in sign.places:
         path = Path(place.partition(":")[0])
-        if path == Path("runtime/pallas/import_seam.py"):
+        if path == Path("runtime/pallas/processes/import_seam.py"):
             continue
         assert path.parent == folder, place
         assert path.name in allowed or path.name.endswith("_seam.py"), place

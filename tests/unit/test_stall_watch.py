@@ -24,7 +24,7 @@ from pallas.telemetry.stall_watch import Stall, StallWatch
 # A process that watches its loop; BODY is what runs in that.
 WATCHED = """
 import asyncio, os, sys, threading
-from pallas.event_loop import new_runner
+from pallas.processes.event_loop import new_runner
 from pallas.telemetry.stall_watch import StallWatch
 
 noticed = threading.Event()

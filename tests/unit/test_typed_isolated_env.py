@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.config_folder import Folder
 
-from pallas.child_environment import bare_environment
 from pallas.config import ConfigError
 from pallas.model.redaction import redact_text
+from pallas.processes.child_environment import bare_environment
 from pallas.telemetry.log import redact_project
 
 

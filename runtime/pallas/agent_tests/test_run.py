@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.child_program import run
 from pallas.fleet.parent_death import leashed
+from pallas.processes.child_program import run
 from pallas.safe_text import sanitize
 
 if TYPE_CHECKING:

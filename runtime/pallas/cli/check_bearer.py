@@ -28,8 +28,8 @@ def check_bearer(root: Path, callers: int, as_json: bool = False) -> int:
         print(error, file=sys.stderr)
         return 2
     from pallas.cli.bearer_check import check_bearer as run
-    from pallas.event_loop import run as in_loop
     from pallas.fleet.child_processes import ending_children
+    from pallas.processes.event_loop import run as in_loop
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     setup_logging(project.log_level, project=project.root)

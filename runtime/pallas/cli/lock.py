@@ -133,10 +133,10 @@ def _look(options: LockOptions, locked: "ToolsLock") -> "tuple[CheckedServer, ..
 def _checked(
     project: "Project", locked: "ToolsLock", servers: Sequence[str], bearer: str
 ) -> "tuple[CheckedServer, ...]":
-    from pallas.event_loop import run
     from pallas.fleet.child_processes import ending_children
     from pallas.fleet.startup import children_use_our_python
     from pallas.model.redaction import redact
+    from pallas.processes.event_loop import run
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
     from pallas.tools_lock.lock_check import check_servers
 

@@ -19,9 +19,9 @@ def with_replay_fleet[T](
 
     Raises Fault, and CancelledError after SIGTERM.
     """
-    from pallas.event_loop import run
     from pallas.fleet.child_processes import ending_children
     from pallas.fleet.replay_fleet import ReplayFleet
+    from pallas.processes.event_loop import run
 
     from .quiet_output import quietly
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pallas import import_seam
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.config.database import MEMORY
 from pallas.config.fault_file import served_faults
@@ -19,6 +18,7 @@ from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.fleet.gc_policy import begin
 from pallas.fleet.worker_process import WorkerProcess
 from pallas.ledger.ledger_address import VARIABLE
+from pallas.processes import import_seam
 from pallas.telemetry.log import close_logging, redact_project, setup_logging
 from pallas.telemetry.log.printed_lines import logging_prints
 

@@ -15,7 +15,6 @@ from typing import Final
 
 from pallas.config import ConfigError, Project
 from pallas.deadlines import cancel_and_wait
-from pallas.event_loop import run
 from pallas.fleet import gc_policy
 from pallas.fleet.child_processes import end_children, ending_children
 from pallas.fleet.fleet import Fleet
@@ -24,6 +23,7 @@ from pallas.fleet.storage import url_of
 from pallas.fleet.worker_process import WorkerProcess
 from pallas.model import Fault
 from pallas.model.fault_rules import FaultPlan
+from pallas.processes.event_loop import run
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 from pallas.verdict.warm_judge import WarmJudge

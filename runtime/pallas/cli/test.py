@@ -126,9 +126,9 @@ def _recorded(
     """Run tests in fleets of this process: from their recordings, or live."""
     from pallas.agent_tests.recorded_bench import RecordedBench, own_bench
     from pallas.agent_tests.scorers import Scorers
-    from pallas.event_loop import run
     from pallas.fleet.child_processes import ending_children
     from pallas.model import Fault
+    from pallas.processes.event_loop import run
 
     scorers = Scorers(project.root)
 

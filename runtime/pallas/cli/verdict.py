@@ -168,11 +168,11 @@ def _of_tests(
     """Judge tests in this process. ``ended`` gets the runs for which models were asked."""
     from time import perf_counter
 
-    from pallas.event_loop import run
     from pallas.fleet.child_processes import ending_children
     from pallas.fleet.reload.verdict_judge import JudgeRequest
     from pallas.model import Fault, ModelCalls, VerdictReached
     from pallas.model.verdict import counts_of, live_text, sorted_runs
+    from pallas.processes.event_loop import run
 
     found: dict[str, RunVerdict] = {}
     everyone, began = frozenset(project.agents), perf_counter()

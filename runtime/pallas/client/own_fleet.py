@@ -274,7 +274,7 @@ class _Own:
         await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
 
     def _main(self) -> None:
-        from pallas.event_loop import run
+        from pallas.processes.event_loop import run
 
         try:
             run(self._serve())

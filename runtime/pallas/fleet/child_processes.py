@@ -12,7 +12,7 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
-from pallas.child_program import outlives
+from pallas.processes.child_program import outlives
 
 log = logging.getLogger(__name__)
 

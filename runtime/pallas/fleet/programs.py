@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
 from pallas.config.command import program_problem
 from pallas.config.files import is_file, shown
 from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.redaction import redact_text
+from pallas.processes.child_environment import program_environment, withheld_in
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log.server_output import server_lines

@@ -17,7 +17,6 @@ from pallas.config.files import absolute
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.config.unnamed_models import refuse_unnamed_models
 from pallas.deadlines import cancel_and_wait
-from pallas.event_loop import run
 from pallas.mcp_client import import_client
 from pallas.model import (
     EventBatch,
@@ -32,6 +31,7 @@ from pallas.model import (
     RunningFleet,
 )
 from pallas.model.operations import REQUIRED
+from pallas.processes.event_loop import run
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import reapply_logging, redact_project, setup_logging

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote_plus
 
-from pallas.late_pattern import late_pattern
+from .late_pattern import late_pattern
 
 MASK: Final = "[redacted]"
 MIN_LENGTH: Final = 6

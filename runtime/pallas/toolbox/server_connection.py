@@ -17,7 +17,6 @@ from mcp_types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
 from pallas.bounds.bodies import TooLarge
-from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
 from pallas.downstreams.opening import Callbacks, Heard, Opener, Settings
 from pallas.downstreams.result_fit import LeftOut, known_version, refusal
@@ -28,6 +27,7 @@ from pallas.mcp_client import mcp_seam, stdio_seam
 from pallas.model import Fault, FaultType
 from pallas.model.fault import leaves_of
 from pallas.model.redaction import redact_text
+from pallas.processes.child_environment import program_environment
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_agent
 

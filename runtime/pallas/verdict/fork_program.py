@@ -194,8 +194,8 @@ def _verdicts(asked: dict[str, Any], out: int) -> None:
     from pydantic import TypeAdapter
 
     from pallas.config import load_project
-    from pallas.event_loop import new_runner
     from pallas.fleet.reload.verdict_judge import JudgeRequest
+    from pallas.processes.event_loop import new_runner
     from pallas.telemetry.log import redact_project
     from pallas.verdict.judge import Judge
     from pallas.verdict.live_judge import LiveJudge
@@ -229,7 +229,7 @@ def _import_everything() -> None:
     """Import all that a judge needs. Nothing of it may start a thread: a fork would lose it."""
     gc.disable()
     import pallas
-    from pallas import import_seam
+    from pallas.processes import import_seam
 
     import_seam.install()
     for name in (*_names_in(pallas.__path__), *_LATER):

@@ -16,8 +16,8 @@ from typing import Any, Final
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.tools import local_shell_executor
 
-from pallas.child_environment import program_environment
 from pallas.mcp_client.library_hooks import Hook
+from pallas.processes.child_environment import program_environment
 
 
 def _of_shells(original: Callable[..., Any]) -> Callable[..., Any]:

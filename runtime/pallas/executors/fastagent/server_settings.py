@@ -11,12 +11,12 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import FileUrl
 
 from pallas.access.sent_credential import configured_credential
-from pallas.child_environment import program_environment
 from pallas.downstreams.opening import Settings
 from pallas.downstreams.transports import Http, Sse, StdioProgram, Transport
 from pallas.executors.faults.fault_injection import FaultInjection, Send
 from pallas.executors.faults.faulty_transport import make_faulty
 from pallas.executors.replay.replay import current_replay
+from pallas.processes.child_environment import program_environment
 
 from .auth_seam import downstream_auth
 from .forward_trace import current_hop

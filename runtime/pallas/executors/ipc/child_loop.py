@@ -222,7 +222,7 @@ def serve_child(sock: socket.socket, make: Callable[[Channel], ChildLoop]) -> No
     The process ends while its loop is still open: closing the loop would cancel what runs, whose callers
     would see a cancel, and would wait for threads that the agent's code started.
     """
-    from pallas.event_loop import new_runner
+    from pallas.processes.event_loop import new_runner
 
     async def serve() -> None:
         await make(await Channel.over(sock)).serve()

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from pallas.child_environment import agent_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent.peer_tools import PeerCalls
 from pallas.executors.faults.fault_injection import current_injection
@@ -19,6 +18,7 @@ from pallas.model.fault_rules import FaultPlan
 from pallas.model.fingerprint import salt
 from pallas.model.redaction import redact_text
 from pallas.model.server_offer import StoredOffer
+from pallas.processes.child_environment import agent_environment, withheld_in
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from platformdirs.unix import Unix
 
-from pallas.child_environment import bare_environment
 from pallas.config import AgentConfig, Project
 from pallas.deadlines import cancel_and_wait
 from pallas.executors.ipc.child_messages import CallCancelled
@@ -22,6 +21,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
 from pallas.model.redaction import redact_text
 from pallas.payloads import NotTaken, Payload, PayloadFault
+from pallas.processes.child_environment import bare_environment
 from pallas.safe_text import one_line
 from pallas.telemetry.log.log_path import log_path
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.child_environment import program_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
 from pallas.executors.faults.fault_injection import current_injection, pause
@@ -18,6 +17,7 @@ from pallas.executors.faults.provider_failures import GARBAGE
 from pallas.model import Fault, FaultType, Message
 from pallas.model.fault_rules import FaultKind
 from pallas.model.redaction import forget, is_sensitive, redact
+from pallas.processes.child_environment import program_environment, withheld_in
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from ..metered_work import metered_work
