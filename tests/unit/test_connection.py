@@ -405,6 +405,8 @@ async def test_a_server_that_does_not_end_is_left_after_a_time(monkeypatch: pyte
     server = MemoryServer(leaving=asyncio.Event())
     async with connected(server) as one:
         await one.open(LONG)
+        one.lose(ConnectionError("lost"))
+        await until(lambda: server.open_now == 0)  # the time for the end of everything else is over then
 
 
 async def test_closing_twice_and_without_an_opening_does_nothing() -> None:
