@@ -314,10 +314,18 @@ async def test_a_stream_goes_on_with_the_next_number_and_a_key_gets_the_answer(
 KEYED = {"local.pallas/idempotency": "the same once more"}
 
 
-async def sent(fleet: Served, era: str, text: str, meta: Mapping[str, Any] = KEYED) -> Any:
-    """What the clerk answers to a message with a key."""
+async def sent(
+    fleet: Served, era: str, text: str, meta: Mapping[str, Any] = KEYED, progress: list[str] | None = None
+) -> Any:
+    """What the clerk answers to a message with a key; its progress is added to ``progress``."""
+    lines = [] if progress is None else progress
+
+    async def note(done: float, total: float | None, message: str | None) -> None:
+        lines.append(message or "")
+
+    asked = {"message": text, "conversation_id": "new"}
     async with fleet.client("clerk", era) as clerk:
-        return await clerk.call_tool("send_message", {"message": text, "conversation_id": "new"}, meta=meta)
+        return await clerk.call_tool("send_message", asked, meta=meta, progress_callback=note)
 
 
 @pytest.mark.slow
@@ -342,13 +350,17 @@ async def test_a_message_that_is_sent_again_with_its_key_joins_the_run_that_goes
             await second
     with served(root) as fleet:
         await fleet.says("] running")
-        again = [asyncio.create_task(sent(fleet, each, "work")) for each in ERAS]
+        seen: dict[str, list[str]] = {each: [] for each in ERAS}
+        again = [asyncio.create_task(sent(fleet, each, "work", progress=seen[each])) for each in ERAS]
         await until(lambda: effects(root).count("wait b") == 2, timeout=60)
+        # Who joins a run hears of the call under way, whether it asked before or after that began.
+        await until(lambda: all(any("wait: started" in line for line in each) for each in seen.values()))
         (root / "door").touch()
         answers = [text_of(await each) for each in again]
         # Once it is over, the answer that it left.
         answers.append(text_of(await sent(fleet, era, "work")))
         assert len({*answers}) == 1
+        assert all(any("wait: completed" in line for line in each) for each in seen.values())
         assert answers[0].endswith('done: {"result":"waited b"}')
         assert effects(root) == ["note a", "wait b", "wait b"]
         other = fault_in(await sent(fleet, era, "hi"))

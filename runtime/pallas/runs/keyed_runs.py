@@ -17,7 +17,7 @@ from pallas.model.refusals import not_found
 from .kernel import Kernel
 from .run import Listener
 from .run_keys import RunKeys
-from .run_results import RunResults, joined
+from .run_results import RunResults, followed, joined
 from .thread_store import stored_request
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
@@ -45,8 +45,9 @@ class KeyedRuns:
     ) -> RunResult:
         """Run a message, or join the run that the same caller began with that key; returns its result.
 
-        With ``joins`` the first request may have had another conversation, history or limits. Cancelling
-        this call does not cancel the run. Raises Fault: conflict for the key of another request.
+        With ``joins`` the first request may have had another conversation, history or limits. The listener
+        gets the events of a run of this fleet, also those from before it was joined. Cancelling this call
+        does not cancel the run. Raises Fault: conflict for the key of another request.
         """
         owner = request.principal.id
         async with self._keys.asking(owner, key, _digest_of(request), joins=joins) as (run_id, is_new):
@@ -58,10 +59,11 @@ class KeyedRuns:
                 task = await self._begun(replace(request, run_id=run_id), listener)
                 self._watch(owner, key, run_id, task)
         if task is not None:
-            return await asyncio.shield(task)
+            with followed(run, listener):  # None for the one who has begun it
+                return await asyncio.shield(task)
         if run is not None:
-            return await joined(run)
-        found = await self._results.of(run_id) if run_id else None
+            return await joined(run, listener)
+        found = await self._results.of(run_id, listener) if run_id else None
         if found is None:
             raise not_found("the run of this key was deleted with its thread; send a new key")
         return found

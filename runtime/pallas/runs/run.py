@@ -124,6 +124,7 @@ class ActiveRun:
     hub: EventHub
     stats: Stats
     listener: Listener | None = None
+    followers: list[Listener] = field(default_factory=list)  # of callers that joined it
     task: asyncio.Task[RunResult] | None = None
     executor: Executor | None = None  # what answers it, None until its turn comes
     version: RunVersion | None = None  # the version of its agent that is
@@ -381,14 +382,14 @@ class ActiveRun:
     def emit(self, event: Event) -> None:
         """Publish an event of this run, and count its own steps and calls.
 
-        A ``LoopMessage`` goes only to the journal and the listener of this run, and a relayed event of a run
-        below only to the listener.
+        A ``LoopMessage`` goes only to the journal and the listeners of this run, and a relayed event of a run
+        below only to the listeners.
         """
         if isinstance(event, LoopMessage):
-            self._tell(event, self.journal, self.listener)
+            self._tell(event, self.journal, self.listener, *self.followers)
             return
         if isinstance(event, ToolEvent | QuestionAsked | QuestionAnswered) and event.relayed:
-            self._tell(event, self.listener)
+            self._tell(event, self.listener, *self.followers)
             return
         self._note(event)
         self.draft.hear(event)
@@ -397,7 +398,7 @@ class ActiveRun:
             if len(self.events) == MAX_EVENTS:  # how it goes on is kept for as long as the run
                 del self.events[1 if isinstance(self.events[0], RunContinued) else 0]
             self.events.append(numbered)
-        self._tell(numbered, self.listener)
+        self._tell(numbered, self.listener, *self.followers)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, StepStarted) and event.actor == self.agent:
