@@ -159,3 +159,19 @@ async def test_a_list_that_is_too_long_is_named_by_the_agents_screen_the_lock_an
             return snapshot.downstreams[0].detail
 
         await until(lambda: why in words())
+
+
+async def test_a_server_that_floods_gets_an_answer_to_each_of_its_questions(tmp_path: Path) -> None:
+    servers = [odd(f"loud{number}", each) for number, each in enumerate(("stdio", "http-sse"))]
+    for server in servers:
+        # It asks once the flood is over, and its tool answers only after that.
+        flood = {"message": {"method": "notifications/message", "params": {"level": "info", "data": "x"}}}
+        server.wire |= {
+            "asks": "roots/list",
+            "flood_before": {**flood, "count": 1_000, "tool": server.tools[0].name},
+        }
+    async with odd_fleet(tmp_path, servers) as fleet:
+        for server in (*servers, *servers):
+            read, problem, _ = await called(fleet, server.agent, [server.tools[0].key])
+            assert problem == ""
+            assert server.tools[0].is_answered(read.get(server.tools[0].key))

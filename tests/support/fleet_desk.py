@@ -82,6 +82,7 @@ async def desk(
             await until(lambda: len(app.main.query(Pane)) == 5, pilot)
             await until(lambda: thread.snapshot().state is FleetState.RUNNING, pilot, 60)
             await until(lambda: app.main.query(PromptArea), pilot)
+            await until(lambda: app.main.query_one(ChatPane)._current is not None, pilot)
             fleet = thread._fleet
             assert fleet is not None
             yield Desk(app, pilot, fleet)

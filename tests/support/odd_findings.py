@@ -14,8 +14,8 @@ from pallas.safe_text import one_line
 from .odd_fleets import called
 from .odd_servers import OddServer, OddTool, says
 
-PATIENCE_S: Final = 90
-"""How long a server may take until all is as it must be: a silent one costs some time-outs."""
+PATIENCE_S: Final = 400
+"""How long a server may take until all is as it must be: a silent one costs some time-outs, more if busy."""
 _PAUSE_S: Final = 1.5
 _NO_REASON: Final = re.compile("cannot be reached|could not be reached|unreachable", re.IGNORECASE)
 

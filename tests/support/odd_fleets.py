@@ -1,8 +1,7 @@
 """Fleets whose agents have odd servers.
 
-Each server has an agent; ``plain`` has none, and ``every``, where it is wanted, has all of them. The model is
-in the test: it calls the tools that a message names by key, answers with what it read, and refuses what
-OpenAI refuses.
+Each server has an agent, or ``every`` has all of them; ``plain`` has none. The model is in the test: it calls
+the tools that a message names by key, answers with what it read, and refuses what OpenAI refuses.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from .waiting import until
 MODEL: Final = "openai.gpt-4o"
 PLAIN: Final = "plain"
 EVERY: Final = "every"
-_ANSWER_S: Final = 45
+_ANSWER_S: Final = 120
 _PACE: Final = CheckIntervals(health=2, confirm=1, providers=3600, retry=3600)
 _PROGRAM: Final = Path(__file__).with_name("odd_server_program.py")
 _KEY: Final = re.compile(r"\bt\w+x[0-9]+\b")
@@ -42,16 +41,15 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 async def odd_fleet(
     root: Path, servers: Sequence[OddServer], *, together: bool = False
 ) -> AsyncIterator[Fleet]:
-    """A fleet with these servers, with ``together`` also of one agent that has all of them.
+    """A fleet with these servers, each of an agent of its own, or ``together`` of one agent.
 
     Those that start slowly go on once an agent without them has answered.
     """
     http = OddHttp()
     async with provider(strict_model) as behind, serving(http) as origin:
         entries = {server.name: _entry(root, server, http, origin) for server in servers}
-        used = {PLAIN: (), **{server.agent: (server.name,) for server in servers}}
-        if together:
-            used[EVERY] = tuple(entries)
+        apart = {server.agent: (server.name,) for server in servers}
+        used = {PLAIN: (), **({EVERY: tuple(entries)} if together else apart)}
         project = write_project(
             root,
             {name: agent_module(name, each, model=MODEL) for name, each in used.items()},

@@ -19,7 +19,7 @@ _MOST_REST: Final = 0.25
 
 
 class FloodLimit:
-    """The limit of one connection: notifications and requests beyond it are dropped; answers pass.
+    """The limit of one connection: notifications and requests beyond it are not taken; answers pass.
 
     ``changed`` is called where a list is said to have changed in a notification that is dropped.
     """

@@ -7,6 +7,7 @@ the whole list or result.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from pallas.model.fault import leaves_of
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
-from .flood_limit import FloodLimit
+from .flood_limit import A_SECOND, FloodLimit
 from .http_requests import goes_beside
 from .usable_results import UsableResult
 
@@ -37,6 +38,8 @@ SILENCE_SECONDS: Final = 3.0
 """How long a server may be silent after it was asked for its versions, before the handshake is tried."""
 # Requests without an answer that are remembered; the oldest is forgotten first.
 _MAX_OPEN: Final = 1_000
+# How long a server may take to read that it asks too much.
+_REFUSE_SECONDS: Final = 1.0
 _SILENT: Final = "the server does not answer it"
 
 type Read = Callable[[str, Any], UsableResult]
@@ -143,6 +146,14 @@ class RawStreams:
                 return SessionMessage(message.model_copy(update={"result": read.result}))
         return item
 
+    async def refuse(self, request: JSONRPCRequest) -> None:
+        """Answer one of too many requests: a server may wait for that before it goes on."""
+        error = ErrorData(code=INTERNAL_ERROR, message=f"more than {A_SECOND} messages a second")
+        answer = SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
+        with suppress(TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with asyncio.timeout(_REFUSE_SECONDS):  # it may not read
+                await self.outgoing.send(answer)
+
     def no_answer(self) -> SessionMessage:
         """Answer the question for versions in place of a server that is silent."""
         number, self.discovering = self.discovering, None
@@ -204,8 +215,11 @@ class _In(PassingReader):
                     item = self._raw.answered(await self._stream.receive())
                 else:
                     item = await self._receive_or_give_up()
-                if await self._raw.limit.takes(getattr(item, "message", None)):
+                message = getattr(item, "message", None)
+                if await self._raw.limit.takes(message):
                     return item
+                if isinstance(message, JSONRPCRequest):
+                    await self._raw.refuse(message)
         except anyio.EndOfStream:
             self._raw.ended()
             raise
