@@ -239,8 +239,8 @@ ACTIONS = (
     Action(
         "transcript.previous",
         "transcript",
-        "Message before",
-        "Message before",
+        "Previous message",
+        "Previous message",
         "select(-1)",
         "k",
         navigation=True,
@@ -260,7 +260,7 @@ ACTIONS = (
     Action(
         "transcript.last", "transcript", "Last message", "Last message", "scroll_end", "G", navigation=True
     ),
-    Action("calls.previous", "calls", "Call before", "Call before", "move(-1)", "up,k", navigation=True),
+    Action("calls.previous", "calls", "Previous call", "Previous call", "move(-1)", "up,k", navigation=True),
     Action("calls.next", "calls", "Call after", "Call after", "move(1)", "down,j", navigation=True),
     Action(
         "calls.unfold",
@@ -298,8 +298,8 @@ ACTIONS = (
     Action(
         "queue.previous",
         "queue",
-        "Queued message before",
-        "Message before",
+        "Previous queued message",
+        "Previous message",
         "move(-1)",
         "up,k",
         navigation=True,

@@ -424,7 +424,7 @@ async def test_a_fleet_that_may_only_be_looked_at_calls_nothing() -> None:
     fleet.can_control = False
     async with bench(fleet) as one:
         await one.press(*"xx", "enter", "c")
-        await one.told("this token may only look")
+        await one.told("this token may only read")
         assert fleet.called == []
 
 

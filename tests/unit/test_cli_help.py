@@ -37,7 +37,7 @@ def test_the_groups_come_in_order_and_no_description_is_cut() -> None:
     assert places == sorted(places)
     assert "...\n" not in text.partition("Start:")[2]
     assert max(map(len, text.splitlines())) <= 80
-    assert "Answer a question that a run asks" in text
+    assert "Answer a run's question" in text
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)

@@ -263,7 +263,7 @@ workbench ends.
         name = text.strip().removeprefix("$")
         if name and not is_variable(name):
             # Perhaps a token was pasted: it is neither kept nor shown.
-            return "not a name of a variable; ask takes a token in a line that shows nothing of it"
+            return "not the name of a variable; ask takes a token in a line that shows nothing of it"
         self._variable = name
         self._use(NOBODY)
         return ""

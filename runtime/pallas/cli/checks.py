@@ -84,7 +84,7 @@ def check_tools(
 ) -> None:
     """Compare what the project's MCP servers list with tools.lock.
 
-    Exit status 1 if something differs, 2 if a server could not be compared.
+    Exit status: 1 if something differs, 2 if a server could not be compared.
     """
     from pallas.cli.lock import LockOptions
     from pallas.cli.lock import check_tools as compare
@@ -98,7 +98,7 @@ def lock(
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     project: PlaceOption = None,
     servers: ServersOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write tools.lock without asking.")] = False,
     bearer_env: BearerEnvOption = "",
 ) -> None:
     """Accept what the project's MCP servers list: show what changes, and write tools.lock."""

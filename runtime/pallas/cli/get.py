@@ -95,7 +95,7 @@ def get(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="For costs: of runs since 24h, 7d, 2026-03-12.",
+            help="For costs: only runs since 24h, 7d or 2026-03-12.",
         ),
     ] = "",
     limit: LimitOption = 0,
@@ -107,10 +107,10 @@ def get(
 
     \b
     pallas get agents
-    pallas get agent reviewer -o yaml > reviewer.yaml     what `pallas apply -f` takes back
+    pallas get agent reviewer -o yaml > reviewer.yaml     `pallas apply -f` takes this file
     pallas get llm qwen3-thinking -o json
     pallas get threads --agent reviewer --limit 5
-    pallas get threads --search "rate limit"              those in which it was said
+    pallas get threads --search "rate limit"              threads in which these words occur
     pallas get thread ID                                  its messages, readable
     pallas get runs --status error
     pallas get questions                                  what waits for a person: pallas answer ID
@@ -118,7 +118,7 @@ def get(
     pallas get replicas                                   the fleets on the same database
     pallas get limits                                     what callers and agents have used today
     pallas get storage                                    what the ledger holds
-    pallas get costs --by model --since 7d                what runs cost, the dearest first
+    pallas get costs --by model --since 7d                what runs cost, the most expensive first
     """
     reach = reach_of(context, folder, url, token)
     if [word.strip().lower() for word in words] in (["cost"], ["costs"]):

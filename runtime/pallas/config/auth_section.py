@@ -44,7 +44,7 @@ _WEAK: Final = frozenset(
 def _digest_problem(text: str) -> str | None:
     if not _SHA256.fullmatch(text):
         return (
-            "is no SHA-256, which has 64 hex digits; "
+            "is not a SHA-256, which has 64 hex digits; "
             f"if this is the token itself, remove it: anyone who reads the file can use it; {_MAKE}"
         )
     digest = text.lower()
@@ -59,7 +59,7 @@ def _jwks_problem(text: str) -> str | None:
     if "@" in text.split("://", 1)[1].split("/", 1)[0]:
         return "holds a user name; keys are public, leave it out"
     if text.startswith("http://") and local_port(text) is None:
-        return "is not encrypted, so anyone on the way could give keys of their own; write https://"
+        return "is not encrypted, so an attacker on the network could send other keys; write https://"
     return None
 
 

@@ -23,7 +23,7 @@ def _count(value: Any) -> int:
     """A number of tokens: ``200000``, ``200k`` or ``1.5M``."""
     found = _COUNT.fullmatch(str(value).strip()) if isinstance(value, int | float | str) else None
     if found is None or isinstance(value, bool):
-        raise refused("is no number of tokens; allowed: 200000, 200k or 1.5M")
+        raise refused("is not a number of tokens; allowed: 200000, 200k or 1.5M")
     number = Decimal(found[1]) * _UNITS[found[2].lower()]
     if number != int(number) or not 1 <= number <= MAX_TOKENS:
         raise refused("is out of range; allowed: 1 or more, such as 200k")

@@ -212,7 +212,7 @@ def _models(entry: BackendEntry) -> tuple[str, ...]:
         if not text.strip() or len(text) > MAX_MODEL or any(letter.isspace() for letter in text.strip()):
             entry.at.error(
                 "supported_models",
-                "has an entry that is no name of a model",
+                "has an entry that is not the name of a model",
                 "write how the names begin, such as gpt-4o",
                 where=where,
             )
