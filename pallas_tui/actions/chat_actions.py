@@ -246,7 +246,7 @@ ACTIONS = (
         navigation=True,
     ),
     Action(
-        "transcript.next", "transcript", "Message after", "Message after", "select(1)", "j", navigation=True
+        "transcript.next", "transcript", "Next message", "Next message", "select(1)", "j", navigation=True
     ),
     Action(
         "transcript.first",
@@ -261,7 +261,7 @@ ACTIONS = (
         "transcript.last", "transcript", "Last message", "Last message", "scroll_end", "G", navigation=True
     ),
     Action("calls.previous", "calls", "Previous call", "Previous call", "move(-1)", "up,k", navigation=True),
-    Action("calls.next", "calls", "Call after", "Call after", "move(1)", "down,j", navigation=True),
+    Action("calls.next", "calls", "Next call", "Next call", "move(1)", "down,j", navigation=True),
     Action(
         "calls.unfold",
         "calls",
@@ -305,7 +305,7 @@ ACTIONS = (
         navigation=True,
     ),
     Action(
-        "queue.next", "queue", "Queued message after", "Message after", "move(1)", "down,j", navigation=True
+        "queue.next", "queue", "Next queued message", "Next message", "move(1)", "down,j", navigation=True
     ),
     Action(
         "queue.change",

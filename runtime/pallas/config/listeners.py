@@ -87,9 +87,9 @@ class ListenerEntry(FileModel):
     peers: Peers = None
     """Agents that it may send messages to, beside its caller."""
     broadcast: bool = False
-    """Others may share its name as a target: what is sent there goes to all of them."""
+    """Other handlers may share its name as a target; a message to that name goes to all of them."""
     prompt: Prompt = None
-    """Put before what it asks a model; it cannot read it."""
+    """A text before each of its questions to a model; its code cannot read it."""
     cpu_bound: bool = False
     """It runs in a process of its own."""
     timeout: Maybe[Timeout] = None

@@ -48,13 +48,13 @@ class ProviderEntry(FileModel):
     """A provider that callers of the agent may choose."""
 
     id: Annotated[str, TextRule(_id_problem, pattern=f"^{_ID.pattern}$"), Field(examples=["openai"])]
-    """What it is called; each once in an agent."""
+    """Its id, unique in the agent."""
     models: Annotated[tuple[Loose, ...] | None, Field(examples=[["openai.gpt-4o"]])]
-    """Its models as in ``default_model``, the one that is used first; ``$group.name`` is looked up there."""
+    """Its models, written as in ``default_model``; the first one is used unless a caller chooses."""
     kind: Annotated[ProviderKind, CHOICE] = "llm"
-    """What it is for; the ones that are not ``llm`` are shown and cannot answer."""
+    """Its kind; a provider that is not an ``llm`` is listed and cannot answer."""
     capabilities: ProviderCapabilities | None = None
-    """What it can do; without it nothing is said of that."""
+    """What it can do, as callers see it."""
     display_name: Maybe[Annotated[str, TextRule(most=MAX_ID)]] = None
     """Its name for people."""
     description: Maybe[Annotated[str, TextRule(most=500)]] = None

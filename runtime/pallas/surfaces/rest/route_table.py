@@ -208,7 +208,7 @@ def _responses(endpoint: RestEndpoint) -> dict[int | str, dict[str, Any]]:
     if "{" in endpoint.path:
         descriptions[404] = "Not found, or it belongs to another caller"
     if endpoint.method in ("POST", "PUT", "PATCH"):
-        descriptions |= {413: "Larger than 4 MiB", 415: "No JSON"}
+        descriptions |= {413: "Larger than 4 MiB", 415: "Not JSON"}
     if endpoint.method in ("POST", "PUT", "PATCH", "DELETE"):
         descriptions |= {
             409: "It exists already, is declared in a file, or is in use",
