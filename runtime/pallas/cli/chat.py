@@ -60,7 +60,10 @@ def chat(
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="N", help="0 to 2.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", metavar="N", help="0 to 1.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="N", help="Anthropic only.")] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", metavar="N", help="Choose among the N most likely words; Anthropic only."),
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option("--max-tokens", metavar="N", help="The most tokens of an answer."),

@@ -35,7 +35,10 @@ def check_project(
         bool, typer.Option("--offline", help="Do not ask the providers of the models.")
     ] = False,
 ) -> None:
-    """Check the project's files and its models' providers (the default). Starts nothing, asks no model."""
+    """Check the project's files and its models' providers (the default). Starts nothing, asks no model.
+
+    Exit status: 0 if there is no mistake, 2 if there is one. A warning is not a mistake.
+    """
     from pallas.cli.check import check
 
     raise typer.Exit(check(root_of_project(context, directory), as_json, do_import, ask=not offline))

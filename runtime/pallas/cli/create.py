@@ -40,7 +40,7 @@ TopK = Annotated[
         "--default-top-k",
         metavar="N",
         show_default=False,
-        help="Choose among the K most likely words; only some providers support it.",
+        help="Choose among the N most likely words; Anthropic only.",
     ),
 ]
 Seed = Annotated[

@@ -354,6 +354,8 @@ def test(
 ) -> None:
     """Run the tests in tests/agents: from their recordings, without a model, or live.
 
+    Exit status: 0 if all tests pass, 1 if one does not, 2 for wrong use.
+
     \b
     pallas test
     pallas test refund --live --repeat 20 --max-tokens 100000
