@@ -153,7 +153,7 @@ async def test_each_word_of_models_that_were_asked(saves: GatedSaves) -> None:
     expect(saves.root, {"answer": {"contains": "lamps"}})
     guessed = await word_of(saves, "lead", "Guess.")
     assert (guessed.word, guessed.passes, guessed.where) == ("other tool calls", True, "lead"), guessed.line
-    assert guessed.what.startswith("does not call ")
+    assert guessed.what.startswith("no longer calls ")
     assert executed(saves.root) == []
 
 

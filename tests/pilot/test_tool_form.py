@@ -325,7 +325,7 @@ async def test_a_variable_that_is_not_set_and_a_pasted_token_are_refused() -> No
         await one.press("b")
         one.pane.editor.area.load_text("eyJhbGciOi.J9-x")
         await one.press("enter")
-        await one.sees("not a name of a variable")
+        await one.sees("not the name of a variable")
         assert one.pane._variable == "NO_SUCH_TOKEN"
         assert one.fleet.called == []
 
