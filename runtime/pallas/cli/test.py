@@ -75,7 +75,7 @@ def run_agent_tests(patterns: Sequence[str], options: AgentTestOptions, reach: F
         return USAGE
     if not tests:
         which = "of that name " if patterns else ""
-        complain(f"pallas test: no tests {which}in {FOLDER}; `pallas keep RUN` makes one of a run")
+        complain(f"pallas test: no tests {which}in {FOLDER}; `pallas keep RUN` makes one from a run")
         return USAGE
     with own_output() as output:
         show = partial(print, file=output, flush=True)

@@ -153,7 +153,9 @@ def _recorded_tests(
         complain(f"pallas verdict: there is no test {unknown[0]} with a recording in {FOLDER}")
         return USAGE
     if not tests:
-        complain(f"pallas verdict: no test in {FOLDER} has a recording; `pallas keep RUN` makes one of a run")
+        complain(
+            f"pallas verdict: no test in {FOLDER} has a recording; `pallas keep RUN` makes one from a run"
+        )
         return USAGE
     if live and project.verdict.live == "never":
         where = project.agents_file.name
@@ -262,7 +264,7 @@ def verdict(
         bool,
         typer.Option(
             "--accept",
-            help="Ask models as with --live, and record the tests that differ again.",
+            help="Ask models as with --live, and record again the tests that differ.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
