@@ -260,7 +260,7 @@ def create_agent(
 
     \b
     pallas create agent reviewer --llm qwen3-thinking \\
-      --description "I review what you're shipping; ask after each major change." \\
+      --description "I review each major change before you ship it." \\
       --default-temperature 0.2 --default-max-tokens 4096
     """
     from pallas.cli.resources.create_resources import Defaults

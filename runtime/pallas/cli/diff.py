@@ -102,7 +102,7 @@ def diff(
     pallas diff recordings/desk-3f1c9a0e7b52 recordings/desk-9b1c44aa0d21
     pallas diff 3f1c9a0e7b52 9b1c44aa0d21                 two runs of the fleet
     pallas diff --exit-code tests/refund.tar 9b1c44aa0d21 in CI
-    pallas diff -o json A B                               with both texts of each difference
+    pallas diff -o json A B                               with both texts
     """
     if output not in FORMATS:
         complain(f"pallas diff: --output {one_line(output, 40)}: allowed: {', '.join(FORMATS)}")
