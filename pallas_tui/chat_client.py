@@ -293,7 +293,8 @@ _WHEN_AWAY: Final = frozenset({FaultType.TRANSPORT, FaultType.PROTOCOL, FaultTyp
 """Faults of an address at which nothing answers as it should, such as a proxy without a server behind it."""
 _FOUND: Final = "The connection was lost on the way; the run was found again, and this is its answer."
 _NOT_FOUND: Final = (
-    f"The run was looked for during {RETURN_S:.0f} s. If another replica or its fleet continues it, the "
+    f"The workbench looked for the run for {RETURN_S:.0f} s. If another replica or its fleet "
+    f"continues it, the "
     "answer will be in its thread, and asking again joins it."
 )
 

@@ -98,7 +98,7 @@ def fault_from(text: str) -> Fault:
             data={key: value for key, value in data.items() if key not in ("type", "retryable")},
         )
     plain = sanitize(text.strip(), TEXT_LIMIT)
-    return Fault(FaultType.UPSTREAM, plain or "The agent answered with an error and no words.")
+    return Fault(FaultType.UPSTREAM, plain or "The agent answered with an error without a message.")
 
 
 def _of_mcp(error: "MCPError", url: str, timeout: float) -> Fault:

@@ -239,14 +239,14 @@ ACTIONS = (
     Action(
         "transcript.previous",
         "transcript",
-        "Message before",
-        "Message before",
+        "Previous message",
+        "Previous message",
         "select(-1)",
         "k",
         navigation=True,
     ),
     Action(
-        "transcript.next", "transcript", "Message after", "Message after", "select(1)", "j", navigation=True
+        "transcript.next", "transcript", "Next message", "Next message", "select(1)", "j", navigation=True
     ),
     Action(
         "transcript.first",
@@ -260,8 +260,8 @@ ACTIONS = (
     Action(
         "transcript.last", "transcript", "Last message", "Last message", "scroll_end", "G", navigation=True
     ),
-    Action("calls.previous", "calls", "Call before", "Call before", "move(-1)", "up,k", navigation=True),
-    Action("calls.next", "calls", "Call after", "Call after", "move(1)", "down,j", navigation=True),
+    Action("calls.previous", "calls", "Previous call", "Previous call", "move(-1)", "up,k", navigation=True),
+    Action("calls.next", "calls", "Next call", "Next call", "move(1)", "down,j", navigation=True),
     Action(
         "calls.unfold",
         "calls",
@@ -298,14 +298,14 @@ ACTIONS = (
     Action(
         "queue.previous",
         "queue",
-        "Queued message before",
-        "Message before",
+        "Previous queued message",
+        "Previous message",
         "move(-1)",
         "up,k",
         navigation=True,
     ),
     Action(
-        "queue.next", "queue", "Queued message after", "Message after", "move(1)", "down,j", navigation=True
+        "queue.next", "queue", "Next queued message", "Next message", "move(1)", "down,j", navigation=True
     ),
     Action(
         "queue.change",

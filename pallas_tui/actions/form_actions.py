@@ -55,7 +55,9 @@ ACTIONS = (
         group="sections",
     ),
     Action("tool.step", "tool", "Next part of tool", "The next section", "step(1)", "ctrl+pagedown,f7"),
-    Action("tool.back", "tool", "Part of tool before", "The section before", "step(-1)", "ctrl+pageup,f6"),
+    Action(
+        "tool.back", "tool", "Previous part of tool", "The previous section", "step(-1)", "ctrl+pageup,f6"
+    ),
     Action("tool.kind", "tool", "Text or JSON", "Show the result as text or as JSON", "kind", "t"),
     Action(
         "tool.copy",
@@ -80,7 +82,7 @@ ACTIONS = (
         "field.previous",
         "field",
         "Accept and go back",
-        "Accept it, edit the field before",
+        "Accept it, edit the previous field",
         "finish(-1)",
         "shift+tab",
     ),

@@ -10,7 +10,7 @@ ACTIONS = (
     Action("logs.all", "logs", "Log of all fleets", "Also records of other fleets", "all_fleets", "a"),
     Action("logs.find", "logs", "Find in log", "Find a regex in what is listed", "find", "s", "find"),
     Action("logs.next", "logs", "Next match", "To the next match", "match('next')", "n"),
-    Action("logs.previous", "logs", "Previous match", "One before", "match('previous')", "N"),
+    Action("logs.previous", "logs", "Previous match", "To the previous match", "match('previous')", "N"),
     Action("logs.saved", "logs", "Saved filters", "Filters that have a name", "saved", "m", "saved"),
     Action("logs.follow", "logs", "Follow log", "Go to the end and stay there", "follow", "f", "follow"),
     Action("logs.wrap", "logs", "Wrap log", "Show long records on several lines", "wrap", "w", "wrap"),
@@ -59,7 +59,9 @@ ACTIONS = (
         "record.unfold", "record", "Unfold field of record", "Unfold", "fold(False)", "right", navigation=True
     ),
     Action("record.next", "record", "Next record", "The next record", "step(1)", "n", "next"),
-    Action("record.previous", "record", "Previous record", "The record before", "step(-1)", "p", "previous"),
+    Action(
+        "record.previous", "record", "Previous record", "The previous record", "step(-1)", "p", "previous"
+    ),
     Action(
         "record.copy_field",
         "record",

@@ -80,7 +80,7 @@ ACTIONS = (
         "question_form.decline",
         "question_form",
         "Decline form",
-        "Fill in nothing, and say so to the asker",
+        "Decline the form without filling it in",
         "decline",
         "x",
         "decline",

@@ -150,7 +150,7 @@ ACTIONS = (
         "picture.previous",
         "picture",
         "Previous picture",
-        "The picture before",
+        "The previous picture",
         "go(-1)",
         "left,p,up",
         "previous",

@@ -58,7 +58,7 @@ def call_details(node: Node, exchange: Exchange | None, figures: str) -> str:
     elif exchange is not None:
         parts += ["", "Asked", _pretty(exchange.request), "", "Answered", result_text(exchange)]
     if node.words:
-        parts += ["", "Written meanwhile", sanitize(node.words, MAX_RESULT)]
+        parts += ["", "Written in the meantime", sanitize(node.words, MAX_RESULT)]
     if exchange is None and not (node.words or node.arguments or node.result):
         parts += [
             "",

@@ -60,7 +60,7 @@ def from_environment(name: str, environ: Mapping[str, str] | None = None) -> Cha
     """Return the token in the variable ``name``, with or without ``$``. Raises Fault (CONFIG)."""
     name = name.strip().removeprefix("$").removeprefix("{").removesuffix("}")
     if not _NAME.match(name):
-        raise _wrong("That is no name of an environment variable. Write $NAME, never the token itself.")
+        raise _wrong("That is not the name of an environment variable. Write $NAME, never the token itself.")
     value = (os.environ if environ is None else environ).get(name)
     if value is None:
         raise _wrong(

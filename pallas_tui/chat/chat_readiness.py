@@ -14,7 +14,7 @@ from .conversation import STATUS_LIMIT
 PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
 """Tones whose words change with the time."""
 
-CODE: Final = "It is code. If it takes fields, w in the list of agents (1) opens a form for them."
+CODE: Final = "This agent is code. If it takes fields, w in the list of agents (1) opens a form for them."
 """How to write to an agent that takes no free text."""
 
 WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript continues in a thread of your own."

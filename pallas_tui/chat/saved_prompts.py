@@ -101,7 +101,7 @@ def _prompts_in(document: Any) -> tuple[dict[str, str], str]:
         if isinstance(text, str) and text.strip() and name.strip()
     }
     lost = len(rows) - len(prompts)
-    return prompts, f"{lost} entries are no prompts, or too many; fix them" if lost else ""
+    return prompts, f"{lost} entries are not prompts, or too many; fix them" if lost else ""
 
 
 def _refused(problem: str) -> Fault:

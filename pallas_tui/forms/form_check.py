@@ -111,7 +111,7 @@ def _words(error: ValidationError) -> str:
         case "oneOf" if not error.context:
             return "fits more than one of the variants"
         case "not":
-            return "must not be as it is"
+            return "must not have this value"
         case str(keyword) if keyword in _LIMIT_WORDS and isinstance(limit, int | float):
             return f"must {_LIMIT_WORDS[keyword]}".replace("#", brief(limit, 40))
     return one_line(error.message[:400], 160)

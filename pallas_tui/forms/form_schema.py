@@ -31,7 +31,7 @@ class Schema:
         except JsonMistake as mistake:
             self.problem = f"the tool's schema cannot be read: {mistake}"
         if not isinstance(document, dict | bool):
-            document, self.problem = {}, "the tool's schema is no object"
+            document, self.problem = {}, "the tool's schema is not an object"
         self.document: Any = document
         self._resolved: dict[int, tuple[Any, Node]] = {}
 

@@ -14,7 +14,7 @@ _SHOWN_ITEMS: Final = 20
 
 
 class JsonMistake(ValueError):
-    """Why a text is no JSON that can be used, in one line ready to show."""
+    """Why a text is not JSON that can be used, in one line ready to show."""
 
 
 def parse(text: str) -> Any:
@@ -98,7 +98,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> Any:
-    raise JsonMistake(f"{name} is no JSON number")
+    raise JsonMistake(f"{name} is not a JSON number")
 
 
 def _examine(value: Any) -> None:

@@ -78,7 +78,7 @@ async def _fetch(url: str) -> bytes:
                     if len(body) > MAX_DOCUMENT:
                         raise _refused(url, f"holds more than {MAX_DOCUMENT // 1024 // 1024} MiB")
                 return bytes(body)
-    raise _refused(url, "redirects in a circle")
+    raise _refused(url, "redirects to itself in a circle")
 
 
 def _redirected(at: str, location: str, url: str) -> str:

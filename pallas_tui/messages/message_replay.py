@@ -25,7 +25,7 @@ def refusal_of(letter: Envelope, agents: Iterable[AgentSnapshot]) -> str:
     if letter.route not in AGAIN:
         return f"A {letter.route} answers something; replay the call that it answers."
     if all(agent.name != letter.to for agent in agents):
-        return f"{letter.to or 'no one'} is no agent of this fleet now."
+        return f"{letter.to or 'no one'} is not an agent of this fleet now."
     if letter.cut:
         return "The message was longer than what is kept; write it again: s."
     return ""

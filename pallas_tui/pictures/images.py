@@ -111,8 +111,8 @@ def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> ChatPict
 def received(pictures: Iterable[tuple[str, str]]) -> tuple[ChatPicture, ...]:
     """Return the pictures of an answer, each as base64 and MIME type: named, bounded, their kind by content.
 
-    Data that is no picture stays, without a kind, so that it can be reported; beyond 20 pictures or 16 MB the
-    data is left out. Blocks while the headers are read: call in a thread.
+    Data that is not a picture stays, without a kind, so that it can be reported; beyond 20 pictures or 16 MB
+    the data is left out. Blocks while the headers are read: call in a thread.
     """
     result: list[ChatPicture] = []
     room = MAX_RECEIVED

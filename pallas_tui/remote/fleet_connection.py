@@ -162,7 +162,7 @@ class FleetConnection:
                 self.client = None
                 await client.close()
         await self._is_there()
-        raise Fault(FaultType.CONFIG, f"the fleet at {self.origin} wants a token: {self._tokens.advice()}")
+        raise Fault(FaultType.CONFIG, f"the fleet at {self.origin} needs a token: {self._tokens.advice()}")
 
     async def _is_there(self) -> None:
         """Raise Fault for a wrong address, which comes before the advice to look for a token."""

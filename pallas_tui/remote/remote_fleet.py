@@ -168,7 +168,7 @@ class RemoteFleet(RunningFleet):
         try:
             asyncio.run(self._run())
         except Exception as error:
-            log.exception("the connection to %s broke", self.origin)
+            log.exception("the connection to %s failed", self.origin)
             self._mirror.fail(f"{type(error).__name__} in the connection; the log has the details")
 
     async def _run(self) -> None:

@@ -74,7 +74,7 @@ what the fleet still remembers. The log has the details, without the content of 
     def render(self) -> Content:
         """The reason, and the keys."""
         return Content.assemble(
-            (f"{self._glyphs.error} This pane broke: ", STYLES[Tone.ERROR]),
+            (f"{self._glyphs.error} This pane failed: ", STYLES[Tone.ERROR]),
             self._reason,
             ("\n\n", ""),
             ("r", KEY),

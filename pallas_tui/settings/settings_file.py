@@ -34,7 +34,7 @@ def save_setting(path: Path, key: str, value: Any) -> None:
         if document is None:
             document = yaml.map()
         if not isinstance(document, dict):
-            raise CannotSave(f"{path.name} is no mapping; fix it in your editor first")
+            raise CannotSave(f"{path.name} is not a mapping; fix it in your editor first")
         _put(document, key.split("."), _plain(value))
         out = StringIO()
         # A file of comments only has no document they could belong to.

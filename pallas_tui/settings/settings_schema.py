@@ -45,37 +45,43 @@ class Setting:
 PROTOCOLS: Final = ("auto", "modern", "handshake")
 
 SCHEMA: Final[tuple[Setting, ...]] = (
-    Setting("theme", "text", "", "name of a theme; none is dark, or the terminal's own 16 colours", "look"),
+    Setting(
+        "theme",
+        "text",
+        "",
+        "name of a theme; without one pallas-dark, or the terminal's own colours if it has only 16",
+        "look",
+    ),
     Setting(
         "ascii",
         "auto",
         None,
-        "shapes and lines of the shell in ASCII",
+        "draw the workbench with ASCII characters only",
         "look",
         live=False,
     ),
-    Setting("thumbnails", "flag", True, "small pictures in conversations", "look"),
-    Setting("keys", "keys", {}, "actions on other keys, as `show.feed: f6,ctrl+g`", "keys"),
+    Setting("thumbnails", "flag", True, "show small pictures in conversations", "look"),
+    Setting("keys", "keys", {}, "other keys for actions, such as `show.feed: f6,ctrl+g`", "keys"),
     Setting("vim", "flag", True, "`j` `k` `g` `G` `ctrl+d` `ctrl+u` move in every list", "keys"),
     Setting(
         "notify.runs",
         "flag",
         True,
-        "notify when a long run ends if you look elsewhere",
+        "notify when a long run ends while you look at something else",
         "notices",
     ),
     Setting(
         "notify.agents",
         "flag",
         True,
-        "notify when an agent breaks or recovers if you look elsewhere",
+        "notify when an agent fails or recovers while you look at something else",
         "notices",
     ),
     Setting(
         "notify.questions",
         "flag",
         True,
-        "notify when an agent asks a person something",
+        "notify when an agent asks a person a question",
         "notices",
     ),
     Setting(
@@ -86,12 +92,12 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "notices",
         most=86_400,
     ),
-    Setting("notify.bell", "flag", True, "ring the terminal's bell with it", "notices"),
+    Setting("notify.bell", "flag", True, "ring the terminal's bell with each notification", "notices"),
     Setting(
         "notify.desktop",
         "flag",
         True,
-        "show it on the desktop, through the terminal (OSC 9 and 777)",
+        "show notifications on the desktop, through the terminal (OSC 9 and 777)",
         "notices",
     ),
     Setting(
@@ -102,7 +108,9 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "notices",
     ),
     Setting("ask_quit", "flag", True, "ask before leaving while runs are in flight", "notices"),
-    Setting("notify.title", "flag", True, "project and trouble in the terminal's title", "notices"),
+    Setting(
+        "notify.title", "flag", True, "show the project and its problems in the terminal's title", "notices"
+    ),
     Setting("protocol", "choice", "auto", "protocol version of new conversations", "chat", choices=PROTOCOLS),
     Setting("reopen", "flag", True, "open the tabs of the last start again", "chat"),
     Setting("editor", "text", "", "command that opens a file; without it `$VISUAL`, `$EDITOR`", "chat"),

@@ -262,7 +262,9 @@ class FleetScreens(RunReplayer):
                 return
             run_id = last.run_id if last is not None else ""
         if feed is None:
-            self.notify("Messages belong to the feed, which is not open.", severity="warning", markup=False)
+            self.notify(
+                "Messages are opened from the feed, which is not open.", severity="warning", markup=False
+            )
             return
 
         def chosen(target: RunTarget | None) -> None:

@@ -279,12 +279,14 @@ def _theme_in(path: Path) -> tuple[Theme | None, list[str]]:
 
 def _variable_problem(name: str, value: Any) -> str:
     if not _NAME.fullmatch(name):
-        return "is no name of a variable"
+        return "is not the name of a variable"
     if not name.endswith("-style"):
         return _colour_problem(_OPACITY.sub("", value) if isinstance(value, str) else value)
     words = value.split() if isinstance(value, str) else [""]
     known = all(word in _TEXT_STYLES for word in words)
-    return "" if known else f"{one_line(str(value), 40)} is no text style; for example `bold not underline`"
+    return (
+        "" if known else f"{one_line(str(value), 40)} is not a text style; for example `bold not underline`"
+    )
 
 
 def _colour_problem(value: Any) -> str:
@@ -293,5 +295,5 @@ def _colour_problem(value: Any) -> str:
     try:
         Color.parse(value if isinstance(value, str) else "")
     except Exception:  # any error of the parser means that it is no colour
-        return f'{one_line(str(value), 40)} is no colour; write it as "#rrggbb" or by its name'
+        return f'{one_line(str(value), 40)} is not a colour; write it as "#rrggbb" or by its name'
     return ""

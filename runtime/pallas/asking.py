@@ -1,4 +1,4 @@
-"""Lets work ask its caller something: a handler says ``answer = await ask("Which one?")``.
+"""Ask the caller of a run: ``answer = await ask("Which one?")`` in a handler or a tool.
 
 The question reaches the person who called the outermost run, wherever the call came from, and anyone else who
 may answer it (docs/policy.md#questions).
@@ -47,7 +47,7 @@ class Asker(Protocol):
         server: str = "",
         call_id: str = "",
     ) -> Answered:
-        """Have a person fill a form, within ``seconds`` or the project's own limit.
+        """Have a person fill in a form, within ``seconds`` or the project's own limit.
 
         ``server`` is the downstream that asks. Raises Fault: TIMEOUT if there is no answer, PROTOCOL for a
         schema that is no form, UPSTREAM if too many questions wait or the run is over.
@@ -67,10 +67,11 @@ def can_ask() -> bool:
 async def ask(
     message: str, schema: Mapping[str, Any] | None = None, *, timeout: float = ASK_TIMEOUT
 ) -> Answered:
-    """Ask the caller of the current run, and wait ``timeout`` seconds for the answer.
+    """Ask the caller of the current run and return the answer, after at most ``timeout`` seconds.
 
-    ``schema`` describes a form: an object of plain fields. Without one the answer is a text. Raises Fault:
-    UPSTREAM outside of a run, TIMEOUT if nobody answered.
+    ``schema`` is the JSON Schema of a form: an object whose fields are text, numbers, booleans or choices.
+    Without it the answer is a text. Raises Fault: TIMEOUT if no person answered in time, PROTOCOL for a
+    schema that is not a form, UPSTREAM outside of a run or if too many questions wait.
     """
     own = asker.get()
     if own is None:

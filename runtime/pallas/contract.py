@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass
 class HandlerResponse:
-    """A message to send. Without ``to`` it goes to the caller: that is what ``respond`` makes."""
+    """A message to send: to the agent that ``to`` names, or to the caller if ``to`` is None."""
 
     payload: Any  # an instance of a dataclass
     to: str | None = None  # the name of an agent
@@ -87,7 +87,7 @@ class Boot:
 
 @dataclass
 class ConsolePrompt:
-    """Show ``output`` of ``source``, then read a line."""
+    """To the console: show ``output``, which comes from ``source``, then read a line."""
 
     output: str = ""
     source: str = ""
@@ -135,10 +135,11 @@ class TodoClosed:
 
 
 def scratch() -> MutableMapping[str, Any]:
-    """A mapping that the handler keeps for the conversation whose message it handles now.
+    """Return a mapping that keeps values between the messages of the current conversation.
 
-    A self-call finds the same mapping; it is dropped when the conversation ends with ``respond``
-    (HC-18). It holds at most 1,000 entries and 16 MiB. Raises RuntimeError outside of a message.
+    A message that the handler sends to itself finds the same mapping. The fleet drops it when the
+    conversation ends with ``respond`` (HC-18). It holds at most 1,000 entries and 16 MiB. Raises RuntimeError
+    where no message is being handled.
     """
     invocation = current()
     if invocation is None:

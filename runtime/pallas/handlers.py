@@ -99,8 +99,8 @@ class AgentHandler(Protocol):
     """An agent in plain Python. ``id`` is its name; it needs one of these two methods:
 
     * ``async def prompt(request: PromptRequest) -> PromptResult | str`` answers at once.
-    * ``async def stream(request: PromptRequest)`` yields ``Chunk``, ``Final`` and ``Error``. A stream that
-      ends without ``Final`` is its chunks, joined.
+    * ``async def stream(request: PromptRequest)`` yields ``Chunk``, ``Final`` and ``Error``. Without
+      ``Final`` the answer is the chunks, joined.
 
     All others are optional and found by name: ``capabilities`` (words for what it can do), ``vision`` (True
     if it takes pictures), ``on_session_create(session)``, ``on_session_close(session, reason)`` and
@@ -109,7 +109,7 @@ class AgentHandler(Protocol):
     ``onSessionClose``) are accepted as well.
 
     If ``on_session_create`` raises, no session is created and the caller gets a Fault (UPSTREAM). If
-    ``on_session_close`` raises, the session is closed all the same. Each has ten seconds.
+    ``on_session_close`` raises, the session is closed all the same. Each call has ten seconds.
     """
 
     @property

@@ -25,10 +25,11 @@ hookimpl = HookimplMarker("pallas")
 
 @hookspec
 def project_checks(project: "Project") -> "Iterable[Mistake]":  # type: ignore[empty-body]
-    """Return what ``pallas check`` is to report of a project, in addition to what Pallas finds itself.
+    """Return mistakes of the project, which ``pallas check`` reports beside those that it finds.
 
-    Called once the project's files were read without an error. A module of the project is asked only with
-    ``--import``, since the check imports no code of a project otherwise.
+    Called when the project's files were read without an error. A function that raises or takes longer than 60
+    s is reported as a problem of its plugin. A module of the project is called only with ``--import``,
+    because the check otherwise imports no code of the project.
     """
 
 
@@ -50,9 +51,9 @@ def command_line() -> "typer.Typer":  # type: ignore[empty-body]
 
 @hookspec
 def fleet_event(event: "Event") -> None:
-    """Hear an event of a fleet, in their order, in a thread that belongs to the plugin.
+    """Receive each event of a fleet, in order, in a thread that belongs to the plugin.
 
-    Events wait in the ring of the fleet, of 20,000: a plugin that is slower loses the oldest ones. When the
-    fleet ends, the plugin has 2 s for those that are left. With ``workers: N`` each process has its own
+    The fleet keeps its last 20,000 events: a plugin that falls further behind loses the oldest ones. When the
+    fleet ends, the plugin has 2 s for the events that are left. With ``workers: N`` each process has its own
     events.
     """

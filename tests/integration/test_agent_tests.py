@@ -62,7 +62,7 @@ async def test_a_run_is_kept_as_a_test_that_passes(fleet: Served, era: str) -> N
     assert lines[2].startswith("1 passed in ")
     status, _, err = await pallas(fleet, "keep", run, name)
     assert status == 1
-    assert err.startswith(f"pallas keep: there is a test {name} already: choose another name, or say --force")
+    assert err.startswith(f"pallas keep: there is a test {name} already: choose another name, or add --force")
     assert (await pallas(fleet, "keep", run, name, "--force"))[0] == 0
     assert (await pallas(fleet, "keep", run, "../out"))[0] == 2
 
@@ -205,7 +205,7 @@ async def test_a_run_that_fails_is_a_failure_unless_it_must(fleet: Served) -> No
         (("test", "--max-cost", "1"), "pallas test: --repeat, --max-tokens and --max-cost are for --live"),
         (("test", "--live", "--max-cost", "-1"), "pallas test: --max-cost -1: write US dollars"),
         (("test", "-o", "xml"), "pallas test: --output xml: allowed: text, json"),
-        (("test", "--against", "HEAD", "--junit", "x"), "pallas test: --against has no JUnit report"),
+        (("test", "--against", "HEAD", "--junit", "x"), "pallas test: --against writes no JUnit report"),
     ],
 )
 async def test_wrong_use_is_said(fleet: Served, words: tuple[str, ...], said: str) -> None:

@@ -327,7 +327,7 @@ async def test_pytest_runs_them(root: Path) -> None:
         broken.write_text("agent: nobody\nask: Hi\n")
         status, out = await pytest_in(root, "--pallas", "tests")
         assert status == 2
-        assert "broken.yaml:1: agent: nobody is no agent of this project" in out
+        assert "broken.yaml:1: agent: nobody is not an agent of this project" in out
     finally:
         bare.unlink()
         broken.unlink(missing_ok=True)

@@ -52,7 +52,7 @@ from pallas_tui.remote.log_mirror import LogMirror
 from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.token_source import TokenSource, given_token, read_project_env
 
-READ_ONLY = "read-only: this token may only look"
+READ_ONLY = "read-only: this token may only read"
 
 
 @pytest.fixture(autouse=True)
@@ -313,7 +313,7 @@ async def test_a_token_that_is_none_fails_with_what_to_do(token: str, says: str)
             await until(lambda: fleet.snapshot().state is FleetState.FAILED)
             error = fleet.snapshot().error
             assert says in error
-            assert "wants a token" in error
+            assert "needs a token" in error
             assert "wrong-token" not in error
             with pytest.raises(Fault):
                 await fleet.describe("vision")
@@ -332,7 +332,7 @@ async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_f
         path.unlink()
     try:
         async with serving(fleet, port=port, boot="b2"):
-            await until(lambda: "wants a token" in remote.snapshot().stale)
+            await until(lambda: "needs a token" in remote.snapshot().stale)
             assert "wrong token" not in caplog.text  # looking whether somebody is there is no attempt
             token_file.store_token(FULL, Path("/here"), port, folder)
             await until(lambda: not remote.snapshot().stale)

@@ -239,7 +239,7 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
             {"id": "first", "method": "initialize", "params": HELLO},
             {"method": "notifications/initialized"},
             call(2, "tasks_delegate", prompt="hello", agentId="upper"),
-            "this is no JSON",
+            "this is not JSON",
             "[]",
             "",
             '{"jsonrpc": "2.0", "id": true, "method": "ping"}',

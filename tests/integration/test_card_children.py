@@ -219,5 +219,5 @@ async def test_a_card_that_fast_agent_refuses_is_told_with_the_key_and_its_line(
         told = {agent.name: agent.story for agent in fleet.agents}
     lacks = "in a card of type agent"
     assert f"one.md:3: agents.one.card: there is no key use_histry {lacks}; did you mean" in told["one"]
-    assert "two.md:3: agents.two.card: type agnt is no kind of card; did you mean agent" in told["two"]
-    assert f"there is no key port {lacks}; remove it; a key of Pallas stands in" in told["three"]
+    assert "two.md:3: agents.two.card: type agnt is not a kind of card; did you mean agent" in told["two"]
+    assert f"there is no key port {lacks}; remove it; keys of Pallas belong in" in told["three"]

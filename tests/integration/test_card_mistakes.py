@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "type": (
         "type.md",
         "---\nname: type\ntype: rooter\n---\nHi.\n",
-        "type.md:3: agents.type.card: type rooter is no kind of card; did you mean router",
+        "type.md:3: agents.type.card: type rooter is not a kind of card; did you mean router",
     ),
     "list": (
         "list.md",
@@ -119,7 +119,7 @@ async def test_a_mistake_in_a_card_is_told_by_check_and_by_the_fleet_in_the_same
     assert status == 2
     for name, (_, _, said) in MISTAKES.items():
         assert any(line.startswith(said) for line in lines), (name, lines)
-    remove = "remove it; a key of Pallas stands in agents.yaml"
+    remove = "remove it; keys of Pallas belong in agents.yaml"
     assert f"key.md:4: agents.key.card: there is no key port in a card of type agent; {remove}" in lines
     assert len(lines) == len(MISTAKES) + 1
     async with running(root) as fleet:
@@ -203,7 +203,7 @@ async def test_a_card_has_at_most_one_mebibyte(
     if place == "card.md":
         assert "card.md has 12.0 MiB, and may have 1 MiB; a card is a text in Markdown" in lines[0]
     else:
-        assert "agents names card, and card.md is no card: it is larger than 1 MiB" in lines[0]
+        assert "agents names card, and card.md is not a card: it is larger than 1 MiB" in lines[0]
 
 
 async def test_an_include_that_leads_to_no_text_is_told_at_its_line_by_check_and_by_the_fleet(
@@ -263,4 +263,4 @@ def test_a_card_whose_name_no_card_has_is_refused(tmp_path: Path, capsys: pytest
     root = cards_project(tmp_path, {"one.txt": RIGHT}, {"one": "one.txt"})
     status, (line,) = checked(root, capsys)
     assert status == 2
-    assert "agents.one.card: one.txt is no card; its name must end in .md, .markdown, .yaml, .yml" in line
+    assert "agents.one.card: one.txt is not a card; its name must end in .md, .markdown, .yaml, .yml" in line

@@ -81,7 +81,7 @@ async def test_where_nothing_listens_or_no_http_is_spoken_there_is_no_fleet() ->
     server = await asyncio.start_server(shut, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, connect(f"http://127.0.0.1:{port}") as api:
-        with pytest.raises(NoFleetAnswers, match="no answer in HTTP"):
+        with pytest.raises(NoFleetAnswers, match="did not answer with HTTP"):
             await api.get("/agents")
 
 

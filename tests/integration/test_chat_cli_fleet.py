@@ -205,7 +205,7 @@ def test_agents_that_the_asked_one_reaches_are_started_with_it(tmp_path: Path) -
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith("It said")
             assert "Monday to Friday" in done.stdout, done.stderr
-            assert (f"{agent} is asked without lame: " in done.stderr) == fails, done.stderr
+            assert (f"{agent} answers without lame: " in done.stderr) == fails, done.stderr
 
 
 def test_no_fleet_is_started_for_an_agent_that_there_is_not(idle: Desk) -> None:

@@ -142,7 +142,9 @@ def test_text_that_is_taken_back_is_told_and_is_no_part_of_the_answer(api: ChatA
     ]
     done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
     assert done.stdout == "I look.\n\nIt is a la\n\n\nA lamp.\n"
-    said = "[the provider broke off and was asked again: the text since the last tool starts again]"
+    said = (
+        "[the provider's answer broke off; it is asked again, and the text since the last tool starts again]"
+    )
     assert said in done.stderr.splitlines()
     assert "[HTTP 429, retry 1 of 2 in 9 s]" in done.stderr.splitlines()
     one = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json")
@@ -161,7 +163,7 @@ def test_who_answered_in_place_of_the_one_that_was_asked_is_told_behind_the_answ
     assert done.stdout == "A lamp.\n"
     assert done.stderr.splitlines() == [
         "(answered by catalogue, chosen by research)",
-        "(another provider: cloud -> own: it is ␛[31mgone)",
+        "(answered by another provider: cloud -> own: it is ␛[31mgone)",
         "(thread: conv-1)",
     ]
     document = json.loads(chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json").stdout)

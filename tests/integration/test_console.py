@@ -119,8 +119,8 @@ async def test_a_name_ends_where_a_space_of_any_kind_begins(fleet: Fleet) -> Non
     await held(fleet, desk)
     said = [output for _, output in desk.shown[1:]]
     assert said[:2] == ["you said tab", "you said line"]
-    assert all(each.startswith("say who it is for") for each in said[2:4])
-    assert said[4:] == ["say whose it is: /schema agent; /agents lists them", "desk takes text"]
+    assert all(each.startswith("name an agent: @agent text") for each in said[2:4])
+    assert said[4:] == ["name an agent: /schema agent; /agents lists them", "desk takes text"]
 
 
 async def test_its_commands_tell_who_is_there_and_what_they_take(fleet: Fleet) -> None:

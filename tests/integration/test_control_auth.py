@@ -71,7 +71,7 @@ async def test_who_may_only_look_changes_nothing(caplog: pytest.LogCaptureFixtur
             for path in CHANGES:
                 answer = await http.post(path, json={"tool": "x"})
                 assert answer.status_code == 403, path
-                assert answer.json()["error"] == "read-only: this token may only look"
+                assert answer.json()["error"] == "read-only: this token may only read"
             assert (await http.request("DELETE", "/snapshot")).status_code == 403
         assert served.fleet.cancelled == served.fleet.controlled == served.fleet.called == []
     refused = [record for record in caplog.records if getattr(record, "audit", "") == "refused"]
@@ -302,7 +302,7 @@ def test_a_folder_that_is_open_is_closed_by_the_fleet_and_refused_by_the_reader(
     elsewhere.mkdir()
     link = tmp_path / "link"
     link.symlink_to(elsewhere)
-    with pytest.raises(token_file.TokenFileExposed, match="no folder of yours"):
+    with pytest.raises(token_file.TokenFileExposed, match="not a folder of yours"):
         token_file.store_token("the-token", tmp_path, 24200, link)
 
 

@@ -48,4 +48,4 @@ async def test_rest_and_chat_answer_without_a_server_and_name_it(tmp_path: Path)
             status, out, err = await chat(tmp_path, "-m", message)
             assert status == 0, err
             assert "left:x" in out
-            assert "(without right: cannot be reached)" in err
+            assert "(answered without the server right: cannot be reached)" in err

@@ -194,7 +194,7 @@ async def killed_while_it_holds(fleet: Fleet, connected: Any) -> str:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("garbage", "the worker wrote a line that is no JSON-RPC message: <html><body>502 "),
+        ("garbage", "the worker wrote a line that is not a JSON-RPC message: <html><body>502 "),
         (
             "500",
             " with an error: Internal error: HTTP 500 (injected fault)",

@@ -152,7 +152,7 @@ async def test_the_conversation_goes_on(fleet: Served) -> None:
     ("body", "said"),
     [
         ({"step": 9}, "step: run RUN of lead has no step 9; it has 1 to 4"),
-        ({"step": 1, "result": "x"}, "result: step 1 is no call, and only a call has a result"),
+        ({"step": 1, "result": "x"}, "result: step 1 is not a call, and only a call has a result"),
         ({}, "step: is missing"),
         ({"step": 1, "temperature": "hot"}, "temperature: must be a number"),
     ],
@@ -208,7 +208,7 @@ async def goes_on_in_a_workbench(port: FleetPort, run: str) -> None:
     assert (await read_from(port, other)).first.question == "hello"
     for arguments, why in (
         ({"step": 9}, f"step: run {run} of lead has no step 9"),
-        ({"step": 1, "result": "x"}, "result: step 1 is no call"),
+        ({"step": 1, "result": "x"}, "result: step 1 is not a call"),
     ):
         with pytest.raises(Fault, match=why) as refused:
             await port.fork(run, **arguments)

@@ -360,7 +360,7 @@ async def test_names_are_those_of_all_agents(tmp_path: Path) -> None:
         "agent-x": "reserved",
         "system": "reserved",
         "system.log": "reserved",
-        "Upper Case": "is no name",
+        "Upper Case": "is not a name",
         "": "is missing",
         "a-b": "is published as a-b, and so is a_b",
     }.items():

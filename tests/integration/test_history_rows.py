@@ -12,10 +12,10 @@ from pallas.fleet.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROWS: list[tuple[Any, str]] = [
-    (3, "it is no object"),
-    (None, "it is no object"),
-    ([], "it is no object"),
-    ("user: hi", "it is no object"),
+    (3, "it is not an object"),
+    (None, "it is not an object"),
+    ([], "it is not an object"),
+    ("user: hi", "it is not an object"),
     ({}, "its role is neither user nor assistant"),
     ({"role": []}, "its role is neither user nor assistant"),
     ({"role": "system", "content": "x"}, "its role is neither user nor assistant"),

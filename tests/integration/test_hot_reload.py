@@ -155,7 +155,7 @@ async def test_a_script_of_a_stdio_server_that_does_not_start_leaves_the_one_tha
     outcome = await saves.outcome("tools", mark)
     assert outcome.outcome == "failed"
     assert outcome.place == "echo_server.py"
-    assert outcome.error.startswith("echo_server.py: server echo worked and does not start any more: ")
+    assert outcome.error.startswith("echo_server.py: server echo worked and no longer starts: ")
     assert said in outcome.error
     assert "fix echo_server.py and save it" in outcome.error
     for era in ERAS:
@@ -176,7 +176,7 @@ async def test_an_entry_of_a_server_that_cannot_be_reached_leaves_the_one_that_a
     saves.write(path, yaml.safe_dump(entry))
     outcome = await saves.outcome("tools", mark)
     assert outcome.outcome == "failed"
-    assert "server echo worked and does not start any more: " in outcome.error
+    assert "server echo worked and no longer starts: " in outcome.error
     async with client(saves.fleet, "tools") as caller:
         assert "echo:x" in await ask(caller, "use your tool")
     mark = saves.fleet.hub.seq

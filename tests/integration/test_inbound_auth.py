@@ -500,7 +500,7 @@ async def test_no_token_stands_in_a_log_or_an_event(era: str, caplog: pytest.Log
     ]
     assert len(refused) == 1  # the others within ten seconds are counted
     assert "fingerprint" in refused[0]
-    assert "no one has such a token" in refused[0]
+    assert "no caller has this token" in refused[0]
 
 
 async def test_in_dev_on_loopback_nobody_is_asked_unless_the_project_wants_it(era: str) -> None:

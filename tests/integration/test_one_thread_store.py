@@ -231,7 +231,7 @@ async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_it(tm
             assert killed["seconds"] >= run["seconds"] > 0
             assert (killed["steps"], killed["tools"]) == (run["steps"] + 1, 1)
             assert run["steps"]
-        await second.logs("runs that a fleet left in the middle: 2 continued here")
+        await second.logs("runs that another fleet left unfinished: 2 continued here")
 
 
 async def _until_in_a_tool(fleet: Served, thread: str, asked: AsyncExitStack) -> dict[str, Any]:

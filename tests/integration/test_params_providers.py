@@ -308,7 +308,9 @@ async def test_hidden_tools_are_not_shown_and_a_call_of_one_is_refused(tmp_path:
         events = [each for each in one.events if isinstance(each, ToolEvent)]
         await one.run(toolsAllowlist=[])
         await one.run(tools_allowlist=["a__*"])
-        with pytest.raises(Fault, match="echo is a tool of several servers; say a__echo or b__echo") as fault:
+        with pytest.raises(
+            Fault, match="echo is a tool of several servers; write a__echo or b__echo"
+        ) as fault:
             await one.run(tools_allowlist=["echo"])
         await one.run()
     assert fault.value.data["key"] == "tools_allowlist"

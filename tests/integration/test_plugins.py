@@ -174,7 +174,9 @@ def test_a_module_that_is_not_there_is_refused_with_its_line(tmp_path: Path) -> 
     (root / "house_rules.py").write_text(INSTALLED, "utf-8")
     done = pallas_process.run("check", str(root), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "plugins: house_rule is no module in the project's folder; did you mean house_rules" in done.stderr
+    assert (
+        "plugins: house_rule is not a module in the project's folder; did you mean house_rules" in done.stderr
+    )
 
 
 def test_a_package_adds_slash_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +224,7 @@ async def test_a_module_that_fails_costs_only_itself(tmp_path: Path) -> None:
     assert told(fleet) == [
         "plugin mute: cannot be loaded: ModuleNotFoundError: No module named 'absent'",
         "plugin deaf: fleet_event failed: RuntimeError: deaf",
-        "plugin deaf: fleet_event failed: RuntimeError: deaf; it hears no more events",
+        "plugin deaf: fleet_event failed: RuntimeError: deaf; it receives no more events",
     ]
 
 

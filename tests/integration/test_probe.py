@@ -335,7 +335,7 @@ async def test_a_redirect_within_the_origin_is_followed(client: httpx2.AsyncClie
 
 async def test_a_redirect_in_a_circle_ends(client: httpx2.AsyncClient) -> None:
     found, fake = await _probe_fake(client, redirect(307, "/mcp"))
-    assert (found.reach, found.detail) == (ProbeResult.UNREACHABLE, "it redirects in a circle")
+    assert (found.reach, found.detail) == (ProbeResult.UNREACHABLE, "its redirects form a circle")
     assert len(fake.seen) == 4
 
 

@@ -110,7 +110,7 @@ async def test_at_another_port_the_one_that_runs_ends_when_the_next_one_answers(
     pid = shop.pid
     await shop.change(shop.config("wrong", port=1))
     assert (shop.pid, await shop.says()) == (pid, "one")
-    assert f"the program that runs goes on at http://127.0.0.1:{shop.ports[0]}/" in shop.told
+    assert f"the running program stays in use at http://127.0.0.1:{shop.ports[0]}/" in shop.told
     await shop.change(shop.config("two", port=1))
     assert (await shop.says(), await shop.says(1)) == ("", "two")
 
@@ -140,7 +140,7 @@ async def test_what_only_its_files_changed_says_that_it_cannot_be_back(shop: Sho
     (shop.folder / "server.py").write_text("import sys\nsys.exit('no stock')\n")
     await shop.change(shop.first)
     assert shop.program.state is not AgentState.READY
-    said = "no stock; its files are what changed, so it cannot run as before: correct them"
+    said = "no stock; its own files changed, so it cannot run as before: correct them"
     assert said in shop.told, shop.told
     (shop.folder / "server.py").write_text(SERVER)
     await shop.change(shop.first)

@@ -76,13 +76,13 @@ def test_a_port_that_speaks_tls_is_told_apart_from_one_that_nobody_has(
         closing.start()
         assert asked(root) == 1
         err = capsys.readouterr().err
-        assert f"test: what listens at 127.0.0.1:{port} gave no answer in HTTP" in err
+        assert f"test: what listens at 127.0.0.1:{port} did not answer with HTTP" in err
         assert "set PALLAS_SSL_CERTFILE" in err
         certfile, keyfile = authority(tmp_path).issue(tmp_path)
         monkeypatch.setenv("PALLAS_SSL_CERTFILE", str(certfile))
         monkeypatch.setenv("PALLAS_SSL_KEYFILE", str(keyfile))
         assert asked(root) == 1
-        assert capsys.readouterr().err == f"test: what listens at 127.0.0.1:{port} speaks no TLS\n"
+        assert capsys.readouterr().err == f"test: what listens at 127.0.0.1:{port} does not use TLS\n"
 
 
 def serve_readyz(server: socket.socket, body: bytes) -> None:

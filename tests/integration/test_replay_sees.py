@@ -329,7 +329,7 @@ async def kept_handler(root: Path) -> Path:
 async def test_a_test_that_leaves_a_recorded_step_unused_does_not_pass_anywhere(tmp_path: Path) -> None:
     root = tmp_path / "p"
     path = await kept_handler(root)
-    said = "recording: not all of it was used: step 2 of asker: the model request m-1 is not made"
+    said = "recording: not all of the recording was used: step 2 of asker: the model request m-1 is not made"
     status, out, _ = await command("test", "-p", str(root))
     assert (status, "passed   lost" in out) == (0, True), out
     with edited(root / "desk.py", '("first", "second")', '("first",)'):

@@ -123,7 +123,7 @@ async def test_a_message_that_waits_in_a_replica_that_dies_is_answered_by_anothe
     await waiting(replicas.url, 1)
     replicas.one.send(signal.SIGKILL)
     await second
-    await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
+    await replicas.two.logs("runs that another fleet left unfinished: 1 wait here")
     (replicas.here / "door").touch()
     await first
     run, rows = await ended_run(replicas.url, 0)
@@ -146,7 +146,7 @@ async def test_a_stream_of_a_message_that_waits_in_a_replica_that_dies_is_stored
             run = begun.headers["pallas-run-id"]
             await waiting(replicas.url, 1)
             replicas.one.send(signal.SIGKILL)
-        await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
+        await replicas.two.logs("runs that another fleet left unfinished: 1 wait here")
         reading = streamed(two, "GET", f"/runs/{run}/events")
         if is_read == "while it waits":
             reading = asyncio.create_task(reading)
@@ -216,7 +216,7 @@ async def test_a_message_that_waits_in_a_replica_that_ends_is_answered_by_anothe
         fault = fault_in(await second)
     assert fault["data"]["reason"] == "handed_over"
     assert await replicas.one.ended() == 0
-    await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
+    await replicas.two.logs("runs that another fleet left unfinished: 1 wait here")
     (replicas.here / "door").touch()
     await first
     run, rows = await ended_run(replicas.url, 0)
@@ -237,7 +237,7 @@ async def test_a_message_that_waits_in_a_replica_that_is_stopped_stays_answered_
         async with threads_locked(replicas.url) if is_in_transaction else nullcontext():
             replicas.one.send(signal.SIGSTOP)
         try:
-            await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
+            await replicas.two.logs("runs that another fleet left unfinished: 1 wait here")
             (replicas.here / "door").touch()
             await first
             run, rows = await ended_run(replicas.url)
@@ -354,7 +354,7 @@ async def test_a_rest_caller_whose_message_waits_in_a_replica_that_ends_gets_its
             again = asyncio.create_task(streamed(two, "POST", chat, json=body, headers=key))
         else:
             again = asyncio.create_task(streamed(two, "GET", f"/runs/{begun.run}/events"))
-        await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
+        await replicas.two.logs("runs that another fleet left unfinished: 1 wait here")
         (replicas.here / "door").touch()
         await first
         answer = await again
@@ -379,7 +379,7 @@ async def test_an_mcp_caller_whose_message_waits_in_a_replica_that_ends_gets_its
         assert fault_in(await asking)["data"]["reason"] == "handed_over"
     async with replicas.two.client("clerk", era) as two:
         again = asyncio.create_task(two.call_tool("send_message", message, meta=meta))
-        await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
+        await replicas.two.logs("runs that another fleet left unfinished: 1 wait here")
         (replicas.here / "door").touch()
         await first
         assert text_of(await again) == "turn 2"

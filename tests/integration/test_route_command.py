@@ -103,7 +103,7 @@ async def test_without_a_fleet_what_is_declared_decides_and_that_is_said(
 
     status, out, err = await route("fix the test", "--router", "front")
     assert out.startswith("coder  (by examples)")
-    assert "# front asks chooser, which needs --by model: its examples decide here\n" in err
+    assert "# front asks chooser, which needs --by model; without it the examples decide\n" in err
     status, out, _ = await route("bake a cake", "--router", "safe")
     assert out.startswith("writer  (by fallback)")
 

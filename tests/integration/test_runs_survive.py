@@ -366,7 +366,7 @@ async def test_a_message_that_is_sent_again_with_its_key_joins_the_run_that_goes
         other = fault_in(await sent(fleet, era, "hi"))
         assert "was sent with another request before" in other["error"]
         wrong = fault_in(await sent(fleet, era, "hi", {"local.pallas/idempotency": ""}))
-        assert "is no key; send 1 to 255 printable ASCII characters" in wrong["error"]
+        assert "is not a key; send 1 to 255 printable ASCII characters" in wrong["error"]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_a_conversation_goes_on(pallas_ask):
 def test_a_picture_is_sent(pallas_ask):
     (picture,) = pallas_ask("vision", "What is this?", images=["pictures/logo.png"]).first.images
     assert picture.mime_type == "image/png"
-    with pytest.raises(ValueError, match="is no picture"):
+    with pytest.raises(ValueError, match="is not a picture"):
         pallas_ask("vision", "What is this?", images=["agents.yaml"])
 
 

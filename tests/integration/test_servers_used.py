@@ -88,7 +88,7 @@ async def test_an_unfit_tool_costs_itself_and_is_told_once(
         await until(lambda: f"tool pay: {WHY}" in shop(fleet).detail)
         assert health(fleet)[0] is HealthStatus.OK
         assert warnings(caplog) == [
-            f"desk: server shop lists what cannot be used, which is left out: tool pay: {WHY}"
+            f"desk: server shop lists items that cannot be used and are left out: tool pay: {WHY}"
         ]
         async with client(fleet, "desk") as desk:
             await ask(desk, "hello")

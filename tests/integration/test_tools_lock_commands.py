@@ -56,7 +56,7 @@ def test_a_lock_is_written_after_a_yes_and_is_the_same_bytes_again(
     assert pallas(root, "check", "tools") == 2
     assert "there is no tools.lock; write it with `pallas lock`" in capsys.readouterr().err
     assert pallas(root, "lock") == 1  # nobody is there to say yes
-    assert "say --yes" in capsys.readouterr().err
+    assert "add --yes" in capsys.readouterr().err
     assert not lock_path(root).exists()
     assert pallas(root, "lock", "--yes") == 0
     assert "+ tool order added" in (out := capsys.readouterr().out) and "commit it" in out

@@ -106,8 +106,8 @@ async def test_one_that_keeps_all_memory_is_replaced(crew: Hosted) -> None:
 
 
 GARBAGE = {
-    "what is no JSON": (repr(b"\xff\x00 garbage"), "not JSON"),
-    "what is no message": (repr([1, 2]), "nothing that is known"),
+    "what is not JSON": (repr(b"\xff\x00 garbage"), "not JSON"),
+    "what is no message": (repr([1, 2]), "a frame holds no known message"),
     "an answer to nothing": (
         repr({"say": "HandlerReturned", "call": 4711}),
         "a question that it was not asked",

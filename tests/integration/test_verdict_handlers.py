@@ -94,7 +94,7 @@ async def test_a_handler_that_is_declared_pure_is_run_again(tmp_path: Path) -> N
     assert (word, what) == ("other words", "step 1 of asker: another model request: messages[0].content")
     save(root, "so: {", "thus: {")
     word, what = await verdict(root)
-    assert (word, what) == ("other words", "asker: the run ends otherwise: answer")
+    assert (word, what) == ("other words", "asker: the run ends differently: answer")
     save(root, "answer = await", "raise ValueError(payload.text)\n        answer = await")
     assert (await verdict(root))[0] == "fails"
     declare(root, peers=["other"])

@@ -302,7 +302,7 @@ async def test_tests_that_cannot_be_read_or_run_hold_back_and_say_why(
     await saves.is_held("desk")
     event = await saves.outcome("desk")
     assert event.error.startswith("recorded runs could not be judged: ")
-    assert "hello.yaml:1: agent: nobody is no agent of this project" in event.error
+    assert "hello.yaml:1: agent: nobody is not an agent of this project" in event.error
     assert event.tests == ()
     saves.edit("agents.yaml", lambda content: content["verdict"].update(timeout=1))
     path.write_text(good)

@@ -170,7 +170,7 @@ async def test_a_project_made_over_the_api_has_its_own_agents_and_servers(fleet:
         async with virtual(fleet, f"/projects/{quote(group)}/mcp", era=era) as project:
             assert tools(await project.list_tools()) == {f"agent-{one}__chat": one}
         told = [each for each in fleet.hub.since(0).events if isinstance(each, Notice)]
-        assert [each.level for each in told if f"{group}: {two} is no tool" in each.text] == ["warning"]
+        assert [each.level for each in told if f"{group}: {two} is not a tool" in each.text] == ["warning"]
         for name in (one, two):
             await http.delete(f"/agents/{name}")
 

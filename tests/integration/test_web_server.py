@@ -343,8 +343,8 @@ async def test_the_command_starts_a_fleet_of_its_own_and_stops_it(tmp_path: Path
     ("arguments", "says"),
     [
         (["--web", "--serve"], "--serve starts a fleet without a workbench"),
-        (["--port", "1"], "belong to --web"),
-        (["--token", "x"], "belong to --attach"),
+        (["--port", "1"], "are for --web only"),
+        (["--token", "x"], "need --attach"),
         (["--attach", "127.0.0.1:1", "--token", "x", "--token-env", "Y"], "not both"),
         (["--attach", "http://me:secret@x", "--web"], "leave out the user name"),
         (["--attach", "127.0.0.1:1", "--token-env", "NOT_THERE", "--web"], "no such variable"),

@@ -145,7 +145,9 @@ async def test_a_line_that_is_no_message_fails_the_call_in_flight_and_not_the_wo
     with pytest.raises(Fault) as caught:
         await say(simple, "garbage", "g")
     assert caught.value.type is FaultType.PROTOCOL
-    head, _, shown = caught.value.message.partition(": the worker wrote a line that is no JSON-RPC message: ")
+    head, _, shown = caught.value.message.partition(
+        ": the worker wrote a line that is not a JSON-RPC message: "
+    )
     assert head == "coder"
     assert shown.startswith("Loading ␛[31mmodel␛[0m weights xxx")
     assert len(shown) == 80
@@ -202,7 +204,7 @@ async def test_a_worker_without_session_ids(tmp_path: Path) -> None:
 
 
 async def test_prose_on_its_stdout_is_told_when_it_starts(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match="no JSON-RPC message: Welcome to the worker!") as caught:
+    with pytest.raises(Fault, match="not a JSON-RPC message: Welcome to the worker!") as caught:
         async with working(tmp_path, env={"WORKER_MODE": "banner"}):
             pass
     assert caught.value.type is FaultType.PROTOCOL
@@ -278,10 +280,10 @@ async def test_one_that_closes_its_stdout_or_writes_garbage_again_and_again_is_e
         told: list[str] = []
         executor.when_failed(told.append)
         await executor.start()
-        with pytest.raises(Fault, match="no JSON-RPC message: oh no"):
+        with pytest.raises(Fault, match="not a JSON-RPC message: oh no"):
             await say(executor, "garble")
         assert (await until(lambda: told))[0].startswith(
-            "its worker was ended, because its stdout is no JSON-RPC: oh no"
+            "its worker was ended, because its stdout is not JSON-RPC: oh no"
         )
 
 

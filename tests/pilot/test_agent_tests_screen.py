@@ -78,7 +78,7 @@ async def root(tmp_path_factory: Any) -> Path:
         await here.sees("There is a test hello already")
         here.app.screen.query_one(Input).value = "../up"
         await here.press("enter")
-        await here.sees("../up is no name")
+        await here.sees("../up is not a name")
         here.app.screen.query_one(Input).value = "hello-again"
         await here.press("enter")
         await told(here.app, here.pilot, "tests/agents/hello-again.yaml is written")
@@ -297,7 +297,7 @@ async def test_saved_files_run_what_they_affect_while_watching(root: Path) -> No
             await sees(app, pilot, "1 failed", "2 passed")
         await sees(app, pilot, "3 passed")
         with edited(test, "agent: keeper", "agent: nobody"):
-            await sees(app, pilot, "nobody is no agent of this project", "hello.yaml:")
+            await sees(app, pilot, "nobody is not an agent of this project", "hello.yaml:")
         await sees(app, pilot, "3 passed")
 
 

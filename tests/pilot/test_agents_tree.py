@@ -240,7 +240,7 @@ async def test_a_fleet_that_may_only_be_looked_at_refuses_politely() -> None:
         await at(app, pilot, "vision")
         for key in ("r", "x", "R", "s"):
             await pilot.press(key)
-        await until(lambda: "this token may only look" in told(app), pilot)
+        await until(lambda: "this token may only read" in told(app), pilot)
         assert fleet.controlled == []
         assert app.main.asking == ""
 

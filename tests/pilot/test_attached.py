@@ -116,7 +116,7 @@ async def test_who_may_only_look_is_told_before_any_question() -> None:
             await until(lambda: app.focused is pane.runs and pane.check_action("cancel", ()), pilot)
             await pilot.press("ctrl+k")
             await until(
-                lambda: any("this token may only look" in each.message for each in notices_of(app)), pilot
+                lambda: any("this token may only read" in each.message for each in notices_of(app)), pilot
             )
             assert not app.main.asking
             assert fleet.cancelled == []
@@ -140,13 +140,13 @@ async def test_leaving_says_what_ends_with_it(away: bool, says: str) -> None:
 @pytest.mark.slow
 async def test_a_fleet_that_could_not_be_attached_says_what_to_mend() -> None:
     fleet = elsewhere()
-    error = "the fleet at http://desk.example:1 wants a token: put it into PALLAS_CONTROL_TOKEN"
+    error = "the fleet at http://desk.example:1 needs a token: put it into PALLAS_CONTROL_TOKEN"
     fleet.current = replace(
         desk(), state=FleetState.FAILED, error=error, stale="could not be attached", agents=()
     )
     app = workbench(fleet)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: "wants a token" in screen_text(app), pilot)
+        await until(lambda: "needs a token" in screen_text(app), pilot)
         shown = screen_text(app)
         assert "The fleet could not be attached" in shown
         assert "could not be attached" in top(app)

@@ -362,7 +362,7 @@ async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
     await chat.pilot.press("down")
     await chat.until(lambda: chosen().endswith("| /set"))
     await chat.pilot.press("space", "s", "tab")
-    await chat.until(lambda: "Text while it is written." in chat.app.screen_text())
+    await chat.until(lambda: "Show text while it is written." in chat.app.screen_text())
     chat.prompt.load_text("/se")
     await chat.pilot.press("tab")
     assert chat.prompt.text == "/set "

@@ -109,7 +109,7 @@ async def test_a_pane_that_breaks_says_so_and_the_rest_works_on(
             for widget in pane.query(Faulty):
                 widget.refresh()
         await until(
-            lambda: f"This pane broke: RuntimeError: {where} with [redacted]" in screen_text(app), pilot
+            lambda: f"This pane failed: RuntimeError: {where} with [redacted]" in screen_text(app), pilot
         )
         assert SECRET not in screen_text(app)
         # The others go on: frames come, panes change, nothing quits.
@@ -152,7 +152,7 @@ async def test_a_feed_made_anew_knows_the_runs_that_the_fleet_remembers(
         right = FeedPane.absorb
         monkeypatch.setattr(FeedPane, "absorb", lambda self, frame: 1 / 0)
         fleet.change("vision", runs_active=1)
-        await until(lambda: "This pane broke: ZeroDivisionError" in screen_text(app), pilot)
+        await until(lambda: "This pane failed: ZeroDivisionError" in screen_text(app), pilot)
         monkeypatch.setattr(FeedPane, "absorb", right)
         fleet.say(RunStarted(at=NOON, run_id="later", agent="vision", preview="while it was broken"))
         await pilot.press("f4", "r")
@@ -194,7 +194,9 @@ async def test_a_pane_that_cannot_even_be_made_leaves_the_others_standing() -> N
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f5")
-        await until(lambda: "This pane broke: ImportError: libthing.so is missing" in screen_text(app), pilot)
+        await until(
+            lambda: "This pane failed: ImportError: libthing.so is missing" in screen_text(app), pilot
+        )
 
 
 async def test_an_action_that_fails_is_told_and_ends_nothing() -> None:

@@ -223,7 +223,7 @@ async def test_a_step_that_no_run_goes_on_from_and_a_refusal_say_why() -> None:
         await until(lambda: any("run not found" in each for each in told(app)), pilot)
         fleet.can_control = False
         await pilot.press("F")
-        await until(lambda: "read-only: this token may only look" in told(app), pilot)
+        await until(lambda: "read-only: this token may only read" in told(app), pilot)
         # Nothing else on the screen can be gone on from.
         pane.rows.action_move_to(0)
         await until(lambda: "from here" not in screen_text(app), pilot)

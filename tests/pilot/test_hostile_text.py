@@ -98,7 +98,7 @@ TEXTS = {"sanitised": sanitize(HOSTILE), "raw": HOSTILE}
 
 
 def log_of(folder: Path, text: str) -> Path:
-    """A log with hostile records, a line that is no JSON, raw bytes and a very long line."""
+    """A log with hostile records, a line that is not JSON, raw bytes and a very long line."""
     record = {
         "time": "2026-01-01T00:00:00.000Z",
         "level": "ERROR",

@@ -291,7 +291,7 @@ async def test_a_broken_file_of_filters_is_told_and_never_written_over(logs: Log
     logs.saved.write_text('{"logs": {"good": "agent:research", "bad": "agent:"}}')
     await logs.pilot.press("slash", *"vision", "enter", "m")
     await logs.until(lambda: isinstance(logs.app.screen, FiltersScreen))
-    await logs.until_said("workbench.filters.json: bad: is no filter; fix or delete it")
+    await logs.until_said("workbench.filters.json: bad: is not a filter; fix or delete it")
     await logs.until_shown("good")
     await logs.pilot.press("a", *"new", "enter")
     await logs.until_said("fix or delete it")

@@ -491,7 +491,7 @@ async def test_what_cannot_be_sent_again_says_why() -> None:
         pane = await opened(app, pilot)
         await at(pane, pilot, 4)
         await pilot.press("p")
-        await until(lambda: any("vault is no agent" in each.message for each in notices_of(app)), pilot)
+        await until(lambda: any("vault is not an agent" in each.message for each in notices_of(app)), pilot)
         assert isinstance(app.screen, MessagesScreen)
 
 

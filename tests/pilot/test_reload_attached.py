@@ -124,7 +124,7 @@ async def test_who_may_only_look_sees_all_of_it_and_changes_nothing() -> None:
                     lambda: isinstance(app.focused, Input) and "watch paused · 1 file" in top(app), pilot
                 )
                 await pilot.press("f2", "W", "U", "down", "B")
-                told = lambda: [n.message for n in notices_of(app) if "may only look" in n.message]  # noqa: E731
+                told = lambda: [n.message for n in notices_of(app) if "may only read" in n.message]  # noqa: E731
                 await until(lambda: len(told()) == 3, pilot)
                 assert there.fleet_controlled == there.controlled == []
                 assert not app.main.asking

@@ -401,7 +401,7 @@ async def test_a_fleet_that_nobody_watches_or_that_may_only_be_looked_at_refuses
         fleet.watch()
         fleet.can_control = False
         await pilot.press("W", "U")
-        told = lambda: [note.message for note in notices_of(app) if "may only look" in note.message]  # noqa: E731
+        told = lambda: [note.message for note in notices_of(app) if "may only read" in note.message]  # noqa: E731
         await until(lambda: len(told()) == 2, pilot)
         assert fleet.fleet_controlled == []
 

@@ -90,9 +90,9 @@ async def test_any_living_replica_is_drained_after_a_question() -> None:
         await sees(app, pilot, "draining")
         await until(lambda: pane.check_action("drain", ()) is False, pilot)
         await pilot.press("up")
-        fleet.kept.problem = Fault(FaultType.AUTH, "read-only: this token may only look")
+        fleet.kept.problem = Fault(FaultType.AUTH, "read-only: this token may only read")
         await pilot.press("x", "y")
-        await sees(app, pilot, "read-only: this token may only look")
+        await sees(app, pilot, "read-only: this token may only read")
         assert fleet.drained == ["1f0c9a3e", "b44d07c1"]
 
 

@@ -47,7 +47,7 @@ async def test_a_fleet_with_a_token_of_its_own_is_attached_to_with_that_token(
             sees = partial(screen_says, app, pilot)
             await sees("This project is running already")
             origin = first.snapshot().registry_url.removesuffix(WELL_KNOWN)
-            await sees("wants a token, but none is stored for this user")
+            await sees("needs a token, but none is stored for this user")
             await sees("Put its token into PALLAS_CONTROL_TOKEN and run")
             assert origin in screen_text(app)
             assert "no control API" not in screen_text(app)

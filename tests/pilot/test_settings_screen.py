@@ -148,7 +148,7 @@ async def test_the_theme_is_chosen_by_looking_and_kept(tmp_path: Path) -> None:
     (tmp_path / "themes" / "bad.yaml").write_text("primary: blurple\n")
     app = workbench(home=home)
     async with app.run_test(size=WIDE) as pilot:
-        await noticed(app, pilot, "themes/bad.yaml: primary: blurple is no colour")
+        await noticed(app, pilot, "themes/bad.yaml: primary: blurple is not a colour")
         rows = await opened(app, pilot)
         go_to(rows, "theme")
         await pilot.press("enter")

@@ -325,7 +325,7 @@ async def test_a_variable_that_is_not_set_and_a_pasted_token_are_refused() -> No
         await one.press("b")
         one.pane.editor.area.load_text("eyJhbGciOi.J9-x")
         await one.press("enter")
-        await one.sees("not a name of a variable")
+        await one.sees("not the name of a variable")
         assert one.pane._variable == "NO_SUCH_TOKEN"
         assert one.fleet.called == []
 
@@ -424,7 +424,7 @@ async def test_a_fleet_that_may_only_be_looked_at_calls_nothing() -> None:
     fleet.can_control = False
     async with bench(fleet) as one:
         await one.press(*"xx", "enter", "c")
-        await one.told("this token may only look")
+        await one.told("this token may only read")
         assert fleet.called == []
 
 

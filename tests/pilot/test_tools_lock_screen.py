@@ -119,7 +119,7 @@ async def test_who_may_only_look_is_told_so_before_anything_is_asked() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await tools_of(app, pilot)
         await pilot.press("a")
-        await until(lambda: "read-only: this token may only look" in notices(app), pilot)
+        await until(lambda: "read-only: this token may only read" in notices(app), pilot)
         assert isinstance(app.screen, AgentScreen)
 
 

@@ -36,7 +36,7 @@ async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: P
                     said = text_of(await victim.call_tool("send_message", {"message": call("few")}))
                     assert "few: done" in said
         log = fleet.log.read_text("utf-8")
-    assert log.count("wrote a line on its stdout that is no JSON-RPC message") <= 3 * 2 * 2 * len(ERAS)
+    assert log.count("wrote a line on its stdout that is not a JSON-RPC message") <= 3 * 2 * 2 * len(ERAS)
     assert "Traceback" not in "".join(
         line for line in log.splitlines() if "parse" in line.lower() or "Garbage" in line
     )
@@ -58,7 +58,7 @@ async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_
         assert "its stdout is not JSON-RPC" in missing
         # The words are the operator's.
         assert "no such module" not in missing
-        await fleet.logs("no JSON-RPC message: Traceback: no such module")
+        await fleet.logs("not a JSON-RPC message: Traceback: no such module")
         assert "hostile" in health
         async with asyncio.timeout(LONGEST), fleet.client("other", ERAS[0]) as other:
             assert text_of(await other.call_tool("send_message", {"message": "hi"})) == "hi"

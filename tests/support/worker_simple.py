@@ -4,7 +4,7 @@ Messages it knows, else it answers what it was told and the how-manieth prompt o
 
 - ``hold``: waits until it is cancelled; ``stubborn``: does not let itself be cancelled
 - ``meet``: waits until another prompt of that kind is there
-- ``garbage``: a line that is no JSON before its answer; ``garble``: many of them; ``long``: one of 2 MB
+- ``garbage``: a line that is not JSON before its answer; ``garble``: many of them; ``long``: one of 2 MB
 - ``malformed``, ``refuse``, ``lost``: answers that are none, and errors
 - ``crash``: stderr and exit status 3; ``vanish``: closes its stdout and goes on
 - ``env NAME``: what that is; ``where``: its working directory; ``child``: the pid of a process it started

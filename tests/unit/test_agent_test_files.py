@@ -126,7 +126,7 @@ def test_a_project_without_tests_has_none(root: Path) -> None:
     [
         ({"agent": "clerk"}, " asks nothing; add ask, turns or cases"),
         ({"ask": "Hi"}, " agent: is missing; required, for example `agent: concierge`"),
-        ({"agent": "x", "ask": "Hi"}, "1: agent: x is no agent of this project; allowed: clerk, keeper"),
+        ({"agent": "x", "ask": "Hi"}, "1: agent: x is not an agent of this project; allowed: clerk, keeper"),
         ({"agent": "clerk", "ask": "Hi", "expekt": {}}, "3: expekt: unknown key; allowed: agent, ask,"),
         ({"agent": "clerk", "ask": "Hi", "turns": [{"ask": "Ho"}]}, "2: ask: is given beside turns; move it"),
         (
@@ -134,10 +134,10 @@ def test_a_project_without_tests_has_none(root: Path) -> None:
             "3: recording: there is no none; make it with",
         ),
         ({"agent": "clerk", "ask": "Hi", "images": ["no.png"]}, "4: images: no.png cannot be read: No such"),
-        ({"agent": "clerk", "ask": "Hi", "images": "notes.txt"}, "3: images: notes.txt is no picture"),
+        ({"agent": "clerk", "ask": "Hi", "images": "notes.txt"}, "3: images: notes.txt is not a picture"),
         (
             {"agent": "clerk", "ask": "Hi", "faults": [{"to": "x", "what": "cut"}]},
-            "4: faults[0]: does not say which calls; add at: 1, or rate: 0.1",
+            "4: faults[0]: does not name the calls; add at: 1, or rate: 0.1",
         ),
         (
             {"agent": "clerk", "turns": [{"ask": "Hi"}], "faults": [{"to": "x", "what": "cut", "at": 1}]},
@@ -163,9 +163,12 @@ def test_a_mistake_is_said_with_its_line(root: Path, entry: Any, said: str) -> N
 @pytest.mark.parametrize(
     ("expect", "said"),
     [
-        ("answer: {matches: '('}", "expect.answer.matches: is no regular expression"),
-        ("answer: {schema: {type: 3}}", "expect.answer.schema: is no JSON Schema: 3 is not valid"),
-        ("answer: {schema: {$schema: 3}}", "expect.answer.schema: $schema is no text; leave it out, or name"),
+        ("answer: {matches: '('}", "expect.answer.matches: is not a regular expression"),
+        ("answer: {schema: {type: 3}}", "expect.answer.schema: is not a JSON Schema: 3 is not valid"),
+        (
+            "answer: {schema: {$schema: 3}}",
+            "expect.answer.schema: $schema is not text; leave it out, or name",
+        ),
         (
             "calls: {arguments: {shelf__find: {'what[': 1}}}",
             "expect.calls.arguments: shelf__find: what[ is no",
@@ -190,5 +193,5 @@ def test_a_line_of_a_dataset_that_is_no_case_is_said_with_its_line(root: Path) -
     with pytest.raises(ConfigError) as caught:
         found(root, many={"agent": "clerk", "cases": "many.jsonl"})
     assert str(caught.value).splitlines() == [
-        f'tests/agents/many.jsonl:{line}: is no case; write {{"ask": "..."}}' for line in (2, 3, 4)
+        f'tests/agents/many.jsonl:{line}: is not a case; write {{"ask": "..."}}' for line in (2, 3, 4)
     ]

@@ -46,7 +46,7 @@ def test_each_token_is_another_one(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["CI"], "a name has a-z"),
+        (["CI"], "a name begins with a-z"),
         (["ci", "--scopes", 'a"b'], "is not a scope"),
         (["ci", "--expires", "soon"], "write a day such as"),
         (["ci", "--expires", "0d"], "write a day such as"),

@@ -119,9 +119,9 @@ def issuer(body: str) -> str:
 
 
 MISTAKES = [
-    (token(f"sha256: {TOKEN}"), "agents.yaml:4: auth.tokens.ci.sha256: is no SHA-256"),
+    (token(f"sha256: {TOKEN}"), "agents.yaml:4: auth.tokens.ci.sha256: is not a SHA-256"),
     (token("sha256: 123456789012345678"), "auth.tokens.ci.sha256: is a number"),
-    (token(f"sha256: {SHA[:-1]}"), "is no SHA-256"),
+    (token(f"sha256: {SHA[:-1]}"), "is not a SHA-256"),
     (token(f"sha256: '{'0' * 63}1'"), "is the hash of a token that is easy to guess"),
     (token(f"sha256: {hashlib.sha256(b'changeme').hexdigest()}"), "that is easy to guess"),
     (token(f"token: {TOKEN}"), "auth.tokens.ci.token: the token itself is never in a file"),
@@ -147,7 +147,7 @@ MISTAKES = [
     (issuer("jwks_url: https://me:pw@id.example.com/j"), "holds a user name"),
     (issuer("jwks_url: file:///etc/passwd"), "is not an http URL"),
     (issuer("public_key: keys/gone.pem"), "public_key: there is no such file"),
-    (issuer("public_key: agents/jarvis.py"), "is no public key"),
+    (issuer("public_key: agents/jarvis.py"), "is not a public key"),
     (issuer("public_key: keys/small.pem"), "is a key that cannot be used; allowed: RSA of 2048 bits"),
     (issuer("public_key: keys/private.pem"), "is a private key: anyone who has it can make tokens"),
     (issuer("public_key: keys/dev.pem, algorithms: [none]"), "none means that tokens are not signed"),

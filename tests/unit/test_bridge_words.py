@@ -48,8 +48,8 @@ def test_the_eight_take_what_the_table_says_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("about", "given", "said"),
     [
-        (HEALTH, {"x": 1}, "bridge_health: x is no argument; bridge_health takes none"),
-        (DISCOVER, {"capabilty": "a"}, "capabilty is no argument; did you mean capability?"),
+        (HEALTH, {"x": 1}, "bridge_health: x is not an argument; bridge_health takes none"),
+        (DISCOVER, {"capabilty": "a"}, "capabilty is not an argument; did you mean capability?"),
         (DISCOVER, {"refresh": 1}, "refresh is not true or false"),
         (CREATE, {"agentId": 7}, "agentId is not a string"),
         (CREATE, {"metadata": []}, "metadata is not an object"),

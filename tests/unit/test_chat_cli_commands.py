@@ -18,7 +18,7 @@ class Host:
         self.listed: tuple[str, ...] = ()
 
     def parameters(self) -> Sequence[ShownParameter]:
-        return (ShownParameter("stream", "on", "Text while it is written.", ("on", "off")),)
+        return (ShownParameter("stream", "on", "Show text while it is written.", ("on", "off")),)
 
     async def set(self, name: str, value: str) -> str:
         self.done.append(("set", name, value))
@@ -184,7 +184,7 @@ async def test_the_instruction_is_replaced_shown_and_given_back() -> None:
     assert (await run(host, "/system")).text == "You find things."
     await run(host, "/system Be brief.", '/system ""')
     assert not host.params
-    assert (await run(host, "/append")).text == "Nothing follows the agent's instruction."
+    assert (await run(host, "/append")).text == "No text was added to the agent's instruction."
     await run(host, "/append In French.")
     assert (await run(host, "/append")).text == "Removed: In French."
     assert not host.params

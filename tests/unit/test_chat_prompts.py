@@ -42,7 +42,7 @@ def test_what_is_in_the_file_is_made_safe(tmp_path: Path) -> None:
     book = PromptBook(JsonFile(file))
     (prompt,) = book.prompts
     assert "\x1b" not in prompt.name + prompt.text
-    assert "1 entries are no prompts" in book.problem
+    assert "1 entries are not prompts" in book.problem
 
 
 @pytest.mark.parametrize(("name", "text"), [("", "x"), ("x", "  "), ("x", "y" * (MAX_TEXT + 1))])

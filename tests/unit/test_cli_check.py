@@ -577,7 +577,8 @@ def test_code_that_does_not_parse_is_told_without_an_import(
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        "agents/jarvis.py:9: agents.jarvis: is not valid Python: invalid syntax; fix it there, or above\n",
+        "agents/jarvis.py:9: agents.jarvis: is not valid Python: invalid syntax; fix it there, or "
+        "in a line above\n",
     )
 
 
@@ -589,7 +590,8 @@ def test_what_a_handler_imports_of_the_project_is_parsed_too(
     assert check(folder.root) == 2
     assert (
         capsys.readouterr().err
-        == "prices.py:1: agents.tally: is not valid Python: '(' was never closed; fix it there, or above\n"
+        == "prices.py:1: agents.tally: is not valid Python: '(' was never closed; fix it there, or "
+        "in a line above\n"
     )
 
 
@@ -634,7 +636,7 @@ def test_a_name_that_the_module_has_not_is_told_without_an_import(
             "Sum",
             "handler: Tally is a class, where a function is",
         ),
-        ("class Bare: ...", "tally", "Bare", "payload: Bare is no dataclass; put `@dataclass` above it"),
+        ("class Bare: ...", "tally", "Bare", "payload: Bare is not a dataclass; put `@dataclass` above it"),
         ("def bare(): ...", "tally", "bare", "payload: bare is a function, where a dataclass is needed"),
     ],
 )
@@ -733,7 +735,7 @@ def test_a_program_or_script_of_a_server_that_is_missing_is_warned_of_and_one_th
             "fastagent.config.yaml:6: warning: mcp.servers.none.command: "
             f"no-such-program is not on PATH; {fix}",
             "servers/helper.py:1: mcp.servers.good.command: is not valid Python: invalid syntax; "
-            "fix it there, or above",
+            "fix it there, or in a line above",
         ]
     )
 

@@ -51,7 +51,7 @@ def test_faults_are_not_served_without_a_flag(
     file.write_text("faults: [{to: gpt-5, what: 429}]")
     assert serve(root, faults=given, allow_faults=True) == 2
     assert capsys.readouterr().err == (
-        f"{file.name}:1: faults[0]: does not say which calls; add at: 1, or rate: 0.1\n"
+        f"{file.name}:1: faults[0]: does not name the calls; add at: 1, or rate: 0.1\n"
     )
 
 
@@ -59,7 +59,7 @@ def test_faults_are_not_served_without_a_flag(
     ("options", "said"),
     [
         ({"attach": "http://127.0.0.1:1", "faults": Path("faults.yaml")}, "leave it out with --attach"),
-        ({"allow_faults": True}, "--allow-faults belongs to --serve"),
+        ({"allow_faults": True}, "--allow-faults is for --serve only"),
     ],
 )
 def test_options_of_faults_that_do_not_go_together(

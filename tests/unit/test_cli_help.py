@@ -37,13 +37,15 @@ def test_the_groups_come_in_order_and_no_description_is_cut() -> None:
     assert places == sorted(places)
     assert "...\n" not in text.partition("Start:")[2]
     assert max(map(len, text.splitlines())) <= 80
-    assert "Answer a question that a run asks" in text
+    assert "Answer a run's question" in text
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_help_ends_with_an_example_that_is_right(path: tuple[str, ...]) -> None:
     example = EXAMPLES[" ".join(path)]
-    assert shown(*path[1:]).rstrip().endswith(f"Example: {example}")
+    text = shown(*path[1:])
+    assert text.rstrip().endswith(f"Example: {example}")
+    assert max(map(len, text.splitlines())) <= 80
     program, *words = shlex.split(example.partition(" > ")[0].partition(" < ")[0])
     assert program == "pallas"
     assert words[: len(path) - 1] == list(path[1:])

@@ -96,9 +96,9 @@ def test_a_server_that_does_not_answer_is_a_warning(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("gpt-4.1",), "has no provider before it; write for example openai.gpt-4.1"),
+        (("gpt-4.1",), "the provider is missing; write for example openai.gpt-4.1"),
         (("opnai.gpt-4.1",), "opnai is not a provider; did you mean openai"),
-        (("generic.qwen",), "say where it is with --model-url http://HOST:PORT/v1"),
+        (("generic.qwen",), "give its address with --model-url http://HOST:PORT/v1"),
         (("", "127.0.0.1:8080"), "is not an http URL"),
         (("", "http://me:secret@127.0.0.1/v1"), "holds a user or password"),
     ],
@@ -160,7 +160,7 @@ def test_an_empty_name_is_not_this_folder(
     assert list(tmp_path.iterdir()) == []
     assert run(["init", "."]) == 0
     assert run(["init", "."]) == 2
-    assert "would be overwritten; choose another folder, or take them away" in capsys.readouterr().err
+    assert "would be overwritten; choose another folder, or remove them" in capsys.readouterr().err
 
 
 def test_a_link_to_nothing_is_not_written_through(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ MISTAKES = [
     ("kind: worker, command: x, request_timeout: 0", f"{FLOW}.request_timeout: 0 is out of range"),
     ("kind: worker, command: x, capacity: 0", f"{FLOW}.capacity: 0 is out of range; allowed: 1 to 100000"),
     ("kind: worker, command: x, env: {A: [b]}", f"{FLOW}.env.A: is a list, where text is needed"),
-    ("kind: worker, command: x, env: {A=B: c}", f"{FLOW}.env: A=B is not a name of a variable"),
+    ("kind: worker, command: x, env: {A=B: c}", f"{FLOW}.env: A=B is not the name of a variable"),
     # remote agents
     ("kind: remote", f"{FLOW}.url: is missing; required, for example `url: https://HOST/mcp`"),
     ("kind: remote, url: 'ftp://x/mcp'", f"{FLOW}.url: is not an http URL"),

@@ -157,8 +157,11 @@ MISTAKES = [
     (f"{TYPED}, isolation: process, files: ['.']", f"{AT}.files: . is not in the project's folder; name"),
     (f"{TYPED}, isolation: process, files: [/etc/passwd]", f"{AT}.files: /etc/passwd is not in the proj"),
     (f"{TYPED}, memory: 256MB", f"{AT}.memory: needs `isolation: process`; write it, or leave memory out"),
-    (f"{TYPED}, isolation: process, memory: much", f"{AT}.memory: is no size; allowed: 256MB, 2GB, or a num"),
-    (f"{TYPED}, isolation: process, memory: true", f"{AT}.memory: is no size"),
+    (
+        f"{TYPED}, isolation: process, memory: much",
+        f"{AT}.memory: is not a size; allowed: 256MB, 2GB, or a num",
+    ),
+    (f"{TYPED}, isolation: process, memory: true", f"{AT}.memory: is not a size"),
     (f"{TYPED}, isolation: process, memory: 1", f"{AT}.memory: is out of range; allowed: 64MB to 1TB"),
     (f"{TYPED}, isolation: process, memory: 5B", f"{AT}.memory: is out of range"),
     (f"{TYPED}, isolation: thread", f"{AT}.isolation: unknown value thread; allowed: none, process"),
@@ -263,7 +266,7 @@ TOP = [
     ("llm: {backends: [{provider: xai, base_url: 'localhost'}]}\n", "base_url: is not an http URL"),
     ("llm: {backends: [{provider: xai, max_concurrent: 0}]}\n", "max_concurrent: 0 is out of range"),
     ("llm: {backends: [{provider: xai, api_key: a, api_key_env: B}]}\n", "api_key: is given beside api_"),
-    ("llm: {backends: [{provider: xai, supported_models: ['']}]}\n", "has an entry that is no name of a mod"),
+    ("llm: {backends: [{provider: xai, supported_models: ['']}]}\n", "has an entry that is not the name of"),
     (f"llm: {{backends: [{', '.join(['{provider: xai}'] * 51)}]}}\n", "has 51 entries; allowed: at most 50"),
 ]  # fmt: skip
 

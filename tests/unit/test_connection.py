@@ -622,7 +622,7 @@ async def test_http_a_call_that_breaks_off_ends_no_other_call(is_modern: bool) -
     async with connected(server, heard) as one:
         first = asyncio.create_task(one.call(echo))
         await begun.wait()
-        with pytest.raises(MCPError, match="broke in the middle"):
+        with pytest.raises(MCPError, match="was lost in the middle"):
             await one.call(echo)
         assert len(heard.losses) == 1
         del server.replies["tools/call"]

@@ -77,11 +77,11 @@ def test_a_run_may_cost_no_more_with_all_that_it_led_to() -> None:
     other = replace(priced.runs[1], cost=1_000_000)
     whole = replace(priced, runs=(priced.first, other))
     assert unmet(whole, most(3_000_000)) == []
-    assert unmet(whole, most(2_999_999)) == ["most.usd: it cost $0.0030, and may cost $0.0030"]
+    assert unmet(whole, most(2_999_999)) == ["most.usd: it cost $0.0030; the limit is $0.0030"]
     partly = replace(whole, runs=(priced.first, replace(other, cost=None, unpriced=1)))
-    unknown = ["most.usd: what it cost is not known; give prices: of its models in agents.yaml"]
+    unknown = ["most.usd: its cost is not known; add its models under prices: in agents.yaml"]
     assert unmet(partly, most(3_000_000)) == unmet(asked(), most(3_000_000)) == unknown
-    assert unmet(partly, most(1_000_000)) == ["most.usd: it cost $0.0020+, and may cost $0.0010"]
+    assert unmet(partly, most(1_000_000)) == ["most.usd: it cost $0.0020+; the limit is $0.0010"]
 
 
 def test_a_run_that_is_as_expected_meets_all_of_it() -> None:
@@ -93,7 +93,7 @@ REGRESSIONS = {
     "text is missing": (asked('{"lamps": 4}'), "answer.contains: '3' is not in '{\"lamps\": 4}'"),
     "text is there": (asked('{"lamps": 3, "a": "sorry"}'), "answer.lacks: 'sorry' is in"),
     "schema is broken": (asked('{"lamps": "3"}'), "answer.schema: $.lamps: '3' is not of type 'integer'"),
-    "answer is no JSON": (asked("3 lamps"), "answer.schema: the answer is not JSON: '3 lamps'"),
+    "answer is not JSON": (asked("3 lamps"), "answer.schema: the answer is not JSON: '3 lamps'"),
     "tool is renamed": (
         asked('{"lamps": 3}', call(1, "shelf__search", what="lamps", most=[2, 3]), call(4, "shelf__look")),
         "calls.order: shelf__find was not called in this position; calls: shelf__search, vault__open,",
@@ -122,10 +122,10 @@ REGRESSIONS = {
             '{"lamps": 3}',
             call(1, "shelf__find", what="lamps", most=[2, 3]), call(4, "shelf__look"), call(6, "x"),
         ),
-        "most.steps: it took 4 steps, and may take 3",
+        "most.steps: it took 4 steps, but at most 3 are allowed",
     ),
-    "cost is higher": (asked(tokens_out=11), "most.tokens: it took 151 tokens, and may take 150"),
-    "run is slower": (asked(seconds=2.6), "most.seconds: it took 2.6 seconds, and may take 2.5"),
+    "cost is higher": (asked(tokens_out=11), "most.tokens: it took 151 tokens, but at most 150 are allowed"),
+    "run is slower": (asked(seconds=2.6), "most.seconds: it took 2.6 seconds, but at most 2.5 are allowed"),
     "run fails": (asked(status="error", fault="it is gone"), "fails: the run failed: it is gone"),
 }  # fmt: skip
 
@@ -143,7 +143,7 @@ def test_a_run_may_be_expected_to_fail() -> None:
         "fails: the run failed with 'the vault is closed', which has no 'shelf'"
     ]
     assert unmet(asked(), Expectations(fails="vault")) == [
-        "fails: the run must fail, and answered '{\"lamps\": 3}'"
+        "fails: the run must fail, but answered '{\"lamps\": 3}'"
     ]
 
 

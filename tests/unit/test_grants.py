@@ -185,7 +185,7 @@ def test_lists_of_ones_own_need_somebody_where_anything_is_asked() -> None:
         found.require_known(CI)
         found.require_known(READ)
         for nobody in (NOBODY, SOMEBODY):
-            with pytest.raises(Fault, match="caller is unknown"):
+            with pytest.raises(Fault, match="caller is not known"):
                 found.require_known(nobody)
     Grants().require_known(NOBODY)
 

@@ -94,7 +94,7 @@ def test_what_is_called_in_vain_is_told_before_it_is_called() -> None:
 
     assert "does not take 1 argument; it is called with (request)" in refusal(Short())
     assert "does not take 2 arguments; it is called with (session, reason)" in refusal(Closes())
-    assert "capabilities that are no list of words" in refusal(Words())
+    assert "capabilities that are not a list of words" in refusal(Words())
     assert "has a stream that cannot be called" in refusal(Field())
     assert "is a class; give an object of it: Prompts()" in refusal(Prompts)
 

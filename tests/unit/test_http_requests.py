@@ -78,7 +78,7 @@ async def test_what_is_no_message_raises_at_all_times(method: str) -> None:
 
 async def test_an_error_without_words_says_what_it_means() -> None:
     response, _ = await answered(httpx2.ReadError(""))
-    assert response.json()["error"]["message"] == "the connection broke in the middle of it"
+    assert response.json()["error"]["message"] == "the connection was lost in the middle of it"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_recording_of_another_test_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("x" * 151, "has 151 characters"), ("../x", "is no name"), ("a/b-1", "")]
+    ("name", "said"), [("x" * 151, "has 151 characters"), ("../x", "is not a name"), ("a/b-1", "")]
 )
 def test_a_name_is_one_of_a_file(name: str, said: str) -> None:
     assert (said in name_problem(name)) if said else name_problem(name) == ""

@@ -41,7 +41,7 @@ def test_nothing_is_limited_unless_the_files_say_so(folder: Folder) -> None:
     [
         (
             "per_run: {tokens: many}",
-            "agents.yaml:1: limits.per_run.tokens: is no number of tokens; allowed: 200000, 200k or 1.5M",
+            "agents.yaml:1: limits.per_run.tokens: is not a number of tokens; allowed: 200000, 200k or 1.5M",
         ),
         (
             "per_run: {tokens: 0}",

@@ -62,7 +62,7 @@ def test_null_content_stands_beside_tool_calls() -> None:
         ([{"role": "assistant", "content": "", "tool_calls": [{}]}], "tool_calls[0]: must have"),
         (
             [{"role": "assistant", "content": "", "tool_calls": [{"name": "x", "arguments": "{"}]}],
-            "tool_calls[0].arguments: is no JSON",
+            "tool_calls[0].arguments: is not JSON",
         ),
         (
             [{"role": "assistant", "content": "", "tool_calls": [{"name": "x", "arguments": [1]}]}],
@@ -96,5 +96,5 @@ def test_parameters_have_the_names_that_they_have_everywhere() -> None:
     }
     with pytest.raises(Fault, match="temprature"):
         read_params({"temprature": 1})
-    with pytest.raises(Fault, match="systemOverride: is no parameter of complete"):
+    with pytest.raises(Fault, match="systemOverride: is not a parameter of complete"):
         read_params({"system_override": "You are a pirate."})  # HC-36

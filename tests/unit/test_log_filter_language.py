@@ -128,7 +128,7 @@ def test_a_field_within_a_field(tmp_path: Path, text: str, lines: list[int]) -> 
         ("agent:", 0, 6, 'a value is missing; to find it as text: "agent:"'),
         ('a "never', 2, 8, "the quotation mark is never closed"),
         ("(a b", 0, 1, "this bracket is never closed"),
-        ("a b)", 3, 4, "this bracket closes nothing"),
+        ("a b)", 3, 4, "this bracket has no opening bracket"),
         ("()", 1, 2, "there is nothing in here"),
         ("a OR", 4, 5, "OR needs something on both sides"),
         ("OR a", 0, 2, "OR needs something on both sides"),

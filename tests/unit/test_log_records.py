@@ -67,7 +67,7 @@ def test_any_extra_becomes_json() -> None:
     loop: dict[str, Any] = {}
     loop["self"] = loop
     line = _line("x", nan=float("nan"), huge=10**30, loop=loop, path=Path("a/b"), bytes=b"\xff", items={1})
-    fields = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    fields = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert fields["nan"] == "nan"
     assert fields["huge"] == str(10**30)
     assert fields["path"] == "a/b"

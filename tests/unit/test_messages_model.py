@@ -240,7 +240,7 @@ def test_only_a_call_to_an_agent_that_is_there_can_be_sent_again() -> None:
     agents = (agent("greeter", 1), agent("shouter", 2))
     by_route = {each.number: refusal_of(each, agents) for each in greeting()}
     assert by_route[1] == by_route[2] == by_route[8] == ""
-    assert "vault is no agent" in by_route[4]
+    assert "vault is not an agent" in by_route[4]
     assert "replay the call" in by_route[3]
     assert "longer than what is kept" in refusal_of(replace(greeting()[1], cut=True), agents)
 

@@ -138,7 +138,7 @@ def test_beside_agents_yaml_it_is_one_catalog(folder: Folder) -> None:
     assert project.agents["greeter"].peers == ("jarvis",)
     assert (project.agents_file.name, project.organism_file) == ("agents.yaml", folder.root / "organism.yaml")
     assert [str(each) for each in project.warnings] == [
-        "organism.yaml:1: organism.name: is not used; agents.yaml says it"
+        "organism.yaml:1: organism.name: is not used; agents.yaml sets it"
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_name_in_both_files_is_a_mistake_that_tells_both_places(folder: Folder
         "organism.yaml:1: max_concurrent_handlers: is also set in agents.yaml:4, by messages:; keep"
         " one of them",
         "organism.yaml:2: llm: is also set in agents.yaml:3, by llm:; keep one of them",
-        "organism.yaml:3: organism.name: is not used; agents.yaml says it",
+        "organism.yaml:3: organism.name: is not used; agents.yaml sets it",
         "organism.yaml:5: listeners[0]: greeter is the name of agents.greeter (agents.yaml:6) too; give one"
         " another name",
         "organism.yaml:10: listeners[1]: is published as greeter-x, as is greeter_x (agents.yaml:7); allowed:"
@@ -314,11 +314,11 @@ WARNINGS = [
     ("thread_scheduling: depth-first", "thread_scheduling: depth-first is not used; messages are handled in"),
     (
         'backend: {type: redis, redis_url: "redis://me:pw@x", redis_ttl: 3}',
-        "backend.type: is not used; what is",
+        "backend.type: is not used; messages in flight",
     ),
     ("process_pool: {workers: 4, max_tasks_per_child: 100}", "process_pool: is not used; each listener with"),
     ("oob: {bind: 127.0.0.1, port: 8766}", "oob: is not used; a fleet is controlled over its API"),
-    ("meta: {enabled: true}", "meta: is not used; rbac: in agents.yaml says who may see"),
+    ("meta: {enabled: true}", "meta: is not used; rbac: in agents.yaml decides who may see"),
     (
         "gateways: [{name: far, remote_url: 'wss://far'}]",
         "gateways: is not used; agents of another fleet are",
@@ -346,7 +346,7 @@ def test_keys_of_a_listener_that_change_nothing_are_said_and_a_tool_needs_no_wor
     text = SMALL.replace("description: Greets", "description: Greets\n    tool: true\n    model: grok-4.1", 1)
     (warning,) = folder.write("organism.yaml", text).load().warnings
     assert str(warning).startswith(
-        "organism.yaml:8: listeners[0].model: is not used; the handler's code says"
+        "organism.yaml:8: listeners[0].model: is not used; the handler's code sets"
     )
 
 

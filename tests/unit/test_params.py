@@ -165,12 +165,12 @@ def test_an_unknown_key_is_refused_or_goes_to_extra() -> None:
     assert Params.read({"minP": 0.1, "extra": {"a": 1}}, strict=False).to_json() == {
         "extra": {"a": 1, "minP": 0.1}
     }
-    with pytest.raises(Fault, match="minP: is no parameter, and extra is null"):
+    with pytest.raises(Fault, match="minP: is not a parameter, and extra is null"):
         Params.read({"minP": 0.1, "extra": None}, strict=False)
 
 
 def test_an_unknown_value_that_is_no_json_is_refused_with_its_own_key() -> None:
-    with pytest.raises(Fault, match=r"^min_p: is no JSON") as refused:
+    with pytest.raises(Fault, match=r"^min_p: is not JSON") as refused:
         Params.read({"min_p": math.inf}, strict=False)
     assert refused.value.data["key"] == "min_p"
 

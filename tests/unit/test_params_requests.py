@@ -187,7 +187,7 @@ def test_tools_are_found_by_their_names() -> None:
         "a__z": (),
     }.items():
         assert find(wanted, names, "tools_allowlist") == found
-    with pytest.raises(Fault, match="x is a tool of several servers; say a__x or b__x"):
+    with pytest.raises(Fault, match="x is a tool of several servers; write a__x or b__x"):
         find("x", names, "tools_allowlist")
     with pytest.raises(Fault, match="tool_choice: no tool a__"):
         find_one("a__*", names, "tool_choice")

@@ -84,12 +84,12 @@ def test_a_message_may_be_written_in_many_ways(written: str, form: str) -> None:
     [
         (
             "add 1 and 2",
-            'AddPayload is no plain text: "add 1 and 2"; expected JSON such as {"a": 42, "b": 42}',
+            'AddPayload is not plain text: "add 1 and 2"; expected JSON such as {"a": 42, "b": 42}',
             None,
         ),
-        ("", "AddPayload is no plain text", None),
-        ("[1, 2]", "AddPayload is no plain text", None),
-        ('{"a": 1', "AddPayload is no JSON: Expecting", None),
+        ("", "AddPayload is not plain text", None),
+        ("[1, 2]", "AddPayload is not plain text", None),
+        ('{"a": 1', "AddPayload is not JSON: Expecting", None),
         ('{"a": "x", "b": 2}', 'AddPayload.a is "x"; expected a whole number, such as 42', "a"),
         ('{"a": true, "b": 2}', "AddPayload.a is true; expected a whole number", "a"),
         ('{"a": 1.5, "b": 2}', "AddPayload.a is 1.5; expected a whole number", "a"),
@@ -111,7 +111,7 @@ def test_a_message_may_be_written_in_many_ways(written: str, form: str) -> None:
             "labels[0]",
         ),
         ('{"a": 1, "b": ' + "9" * 3_000 + "}", "AddPayload.b is a number of too many digits", "b"),
-        ('{"a": ' + "[" * 100_000, "AddPayload is no JSON", None),
+        ('{"a": ' + "[" * 100_000, "AddPayload is not JSON", None),
         (
             "<AddPayload><b>2</b><a>1</a></AddPayload>",
             "AddPayload.a is missing; expected <a> with a whole",
@@ -127,10 +127,14 @@ def test_a_message_may_be_written_in_many_ways(written: str, form: str) -> None:
         ("<AddPayload><a x='1'>1</a><b>2</b></AddPayload>", 'AddPayload.a has the attribute "x"', "a"),
         ("<Add><a>1</a><b>2</b></Add>", 'AddPayload is asked for, and the element is "Add"', None),
         ("<MyAddPayload><a>1</a><b>2</b></MyAddPayload>", "AddPayload is asked for", None),
-        ("<AddPayload><a>1</a><b>2</b>", "AddPayload is no XML: no element found in line 1", None),
-        ("<AddPayload><a>1</a><b>2", "AddPayload is no XML", None),
-        ("<AddPayload><a>1</a><b>2</b></AddPayload> <x/>", "AddPayload is no XML: junk after document", None),
-        ("<AddPayload><a>1</a><q:b>2</q:b></AddPayload>", "AddPayload is no XML: unbound prefix", None),
+        ("<AddPayload><a>1</a><b>2</b>", "AddPayload is not XML: no element found in line 1", None),
+        ("<AddPayload><a>1</a><b>2", "AddPayload is not XML", None),
+        (
+            "<AddPayload><a>1</a><b>2</b></AddPayload> <x/>",
+            "AddPayload is not XML: junk after document",
+            None,
+        ),
+        ("<AddPayload><a>1</a><q:b>2</q:b></AddPayload>", "AddPayload is not XML: unbound prefix", None),
     ],
 )
 def test_a_mismatch_explains_itself(written: str, said: str, place: str | None) -> None:

@@ -191,37 +191,37 @@ def _deep(levels: int) -> type:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (_NoDataclass, "_NoDataclass cannot be a payload: it is no dataclass"),
+        (_NoDataclass, "_NoDataclass cannot be a payload: it is not a dataclass"),
         (_Recursive, "_Recursive cannot be a payload: it contains itself"),
         (_Unknown, "_Unknown cannot be a payload: its annotations cannot be resolved: name 'Nowhere'"),
         (_WithInit, "_WithInit.b cannot be in a payload: an InitVar"),
         (_Twice, "_Twice.b: two fields have the element b"),
-        (_BadName, "_BadName.a: not a name is no name for XML"),
+        (_BadName, "_BadName.a: not a name is not a valid XML name"),
         (_deep(20), "more than 8 dataclasses inside one another"),
         (dataclasses.make_dataclass("Wide", [(f"a{n}", int) for n in range(500)]), "more than 400 fields"),
         (dataclasses.make_dataclass("Late", [("a", int, dataclasses.field(init=False))]), "Late.a cannot be"),
-        (_of(dict), "Bad.a cannot be in a payload: dict is no type"),
-        (_of(dict[str, int]), "dict[str, int] is no type"),
-        (_of(Any), "Any is no type"),
-        (_of(object), "object is no type"),
-        (_of(bytes), "bytes is no type"),
-        (_of(tuple[int, str]), "tuple[int, str] is no type"),
+        (_of(dict), "Bad.a cannot be in a payload: dict is not a type"),
+        (_of(dict[str, int]), "dict[str, int] is not a type"),
+        (_of(Any), "Any is not a type"),
+        (_of(object), "object is not a type"),
+        (_of(bytes), "bytes is not a type"),
+        (_of(tuple[int, str]), "tuple[int, str] is not a type"),
         (_of(int | str), "allows several types"),
         (_of(int | str | None), "allows several types"),
-        (_of(None), "is no type"),
+        (_of(None), "is not a type"),
         (_of(list), "a list needs the type of its items"),
         (_of(list[int] | None), "a list is empty rather than None"),
-        (_of(list[int | None]), "is no type"),
-        (_of(list[list[int]]), "is no type"),
+        (_of(list[int | None]), "is not a type"),
+        (_of(list[list[int]]), "is not a type"),
         (_of(Literal["a", 1]), "must all be str or all int"),
         (_of(Literal["a\x00"]), "XML"),
-        (_of(_Flags), "_Flags is no type"),
+        (_of(_Flags), "_Flags is not a type"),
         (_of(enum.Enum("Mixed", {"A": 1.5})), "must all be str or all int"),
         (_of(str, None), "its default is null, expected text: write `X | None`"),
         (_of(int, "1"), 'its default is "1", expected a whole number'),
         (_of(float, float("nan")), "its default is nan, expected a finite number"),
-        (Order(1, []), "no class"),
-        ("Order", "no class"),
+        (Order(1, []), "not a class"),
+        ("Order", "not a class"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_payload_is_refused_with_class_field_and_reason(kind: Any, said: str) -> None:
@@ -260,7 +260,7 @@ def test_what_cannot_be_a_payload_is_refused_with_class_field_and_reason(kind: A
 def test_a_description_from_another_process_is_believed_nothing(change: dict[str, Any]) -> None:
     with pytest.raises(PayloadFault, match="describes no class of messages"):
         PayloadType.from_json({**ORDER.to_json(), **change})
-    with pytest.raises(PayloadFault, match="it is no object"):
+    with pytest.raises(PayloadFault, match="it is not an object"):
         PayloadType.from_json([])  # type: ignore[arg-type]
     nested: dict[str, Any] = {"name": "A", "fields": []}
     for _ in range(5_000):

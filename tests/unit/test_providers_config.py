@@ -109,7 +109,7 @@ def test_an_agent_without_the_keys_has_no_choice(tmp_path: Path) -> None:
         (
             "providers:\n  - {id: x, models: [openai.a]}\n  - {id: e, models: [openai.b], kind: embedding}\n"
             "default_provider: e",
-            'default_provider: "e" is no llm',
+            'default_provider: "e" is not an llm',
         ),
         (
             "providers:\n  - {id: x, models: [openai.a], params: {model: y}}",

@@ -341,7 +341,7 @@ def test_the_first_difference_of_a_replay() -> None:
         ),
         (
             recording(step(ASKED, "one"), answer="b"),
-            'plain: the run ends otherwise: answer is "b", and was "a"',
+            'plain: the run ends differently: answer is "b", and was "a"',
         ),
         (recording(), "step 1 of plain: the model request m is not made"),
         (

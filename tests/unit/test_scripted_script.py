@@ -27,7 +27,7 @@ def mistakes(folder: Path, text: str) -> list[str]:
         ("rules: [{when: {text: x}}]", "answers nothing; add say, call or error"),
         ("rules: [{say: x, when: {lats: user}}]", "unknown key; allowed: last, tool"),
         ("rules: [{say: x, when: {last: assistant}}]", "unknown value assistant; allowed: user, tool"),
-        ("rules: [{say: x, when: {last: user, tool: t}}]", "a user's message is no tool's result"),
+        ("rules: [{say: x, when: {last: user, tool: t}}]", "a user's message is not a tool's result"),
         ("rules: [{say: x, when: {images: 'yes'}}]", "true or false is needed"),
         ("rules: [{say: x, when: {regex: 'a('}}]", "is not a regular expression: missing )"),
         ("rules: [{say: x, delay: -1}]", "rules[0].delay: -1 is out of range; allowed: 0 to 600"),

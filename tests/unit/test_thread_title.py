@@ -50,8 +50,8 @@ async def test_who_may_not_read_texts_does_not_look_at_titles() -> None:
 async def test_a_refusal_leaves_the_name_as_it_is() -> None:
     app, fleet, held = workbench()
     await rename(app, held, "Plans")
-    fleet.kept.problem = Fault(FaultType.AUTH, "this token may only look")
-    with pytest.raises(Fault, match="only look"):
+    fleet.kept.problem = Fault(FaultType.AUTH, "this token may only read")
+    with pytest.raises(Fault, match="only read"):
         await rename(app, held, "Other plans")
     assert (held.name, held.unwritten_title) == ("Plans", "")
     assert await follow(app, held) == ""

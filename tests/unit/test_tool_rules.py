@@ -158,9 +158,9 @@ def test_mistakes_are_noted_at_their_line(tmp_path: Path) -> None:
         project_of(tmp_path / "p", {"ask": [entry], "asks": []}, approvals={"timeout": 0})
     said = str(error.value)
     for text in (
-        "tools.ask[0].when.x: = 5 is no condition",
-        "tools.ask[0].when.a..b: a..b is no path",
-        "tools.ask[0].when.y: ( is no regular expression",
+        "tools.ask[0].when.x: = 5 is not a condition",
+        "tools.ask[0].when.a..b: a..b is not a path",
+        "tools.ask[0].when.y: ( is not a regular expression",
         "tools.asks: unknown key",
         "approvals.timeout: 0 is out of range",
     ):

@@ -127,9 +127,9 @@ def test_a_payload_is_a_dataclass() -> None:
 
     assert check_payload(Fine, "it") is Fine
     for found, said in (
-        (Bare, "is no dataclass; write `@dataclass` above `class Bare`"),
+        (Bare, "is not a dataclass; write `@dataclass` above `class Bare`"),
         (Fine("a"), "is of type Fine and no class"),
-        (HandlerMetadata, "is no payload"),
+        (HandlerMetadata, "is not a payload"),
     ):
         with pytest.raises(Fault) as refused:
             check_payload(found, "desk:It of it")

@@ -58,7 +58,7 @@ def test_variables_are_named_in_agents_yaml_and_masked_in_the_log(folder: Folder
     [
         ("env: {A: b}", "agents.it.env: needs `isolation: process`"),
         ("isolation: process, env: [A]", "agents.it.env: is a list"),
-        ("isolation: process, env: {'A=B': c}", "A=B is not a name of a variable"),
+        ("isolation: process, env: {'A=B': c}", "A=B is not the name of a variable"),
     ],
 )
 def test_what_is_wrong_with_them_is_said_with_its_line(folder: Folder, more: str, words: str) -> None:

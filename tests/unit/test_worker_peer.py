@@ -70,7 +70,7 @@ async def test_garbage_again_and_again_breaks_it_and_now_and_then_does_not() -> 
         other.write(b"one", b"two")
         other.write(b"three \x1b[2J")
         await until(lambda: other.broke)
-        assert other.broke[0] == "was ended, because its stdout is no JSON-RPC: three ␛[2J"
+        assert other.broke[0] == "was ended, because its stdout is not JSON-RPC: three ␛[2J"
     async with joined(WorkerLimits(garbage=2, within=0.0)) as (peer, other):
         other.write(b"one", b"two", b"three")
         call = await peer.request(PROMPT, {})

@@ -49,10 +49,10 @@ All details of one agent. The digits, or **tab**, go from section to section: it
 of the servers it calls, its instruction, its registry entry.
 
 In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. A **!** differs
-from `tools.lock`: **a** shows what changed, word by word, and accepts it. In a **?** something is
-suspicious. **Enter** on a tool opens a form that calls it by hand. **Enter** on a resource (**@**) reads it,
-**w** subscribes to it, so that it is read again with each update, or unsubscribes; leaving this screen does
-that too. **c** shows its versions and what changed.
+from `tools.lock`: **a** shows what changed, word by word, and accepts it. A **?** marks a
+suspicious text. **Enter** on a tool opens a form that calls it by hand. **Enter** on a resource (**@**) reads
+it, **w** subscribes to it, so that it is read again with each update, or unsubscribes; leaving this screen
+unsubscribes too. **c** shows the agent's versions and what changed.
 **e** opens the file in which the agent is configured, **u** looks everything up again, **y** copies what the
 section shows.
 """

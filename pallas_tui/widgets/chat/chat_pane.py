@@ -66,14 +66,14 @@ it from the clipboard; dropping or pasting the path of an image file does the sa
 prompt removes the last one. **v** shows the pictures of a message in full. **ctrl+g** opens your own
 editor on what you write.
 
-**ctrl+t** opens another conversation, from any pane. Each tab is a separate one: the agent remembers what was
-said in it, and nothing of the others. Agents of attached instances are listed too, with `@` and where they
+**ctrl+t** opens another conversation, from any pane. In each tab the agent remembers the messages of that
+tab only. Agents of attached instances are listed too, with `@` and where they
 run. **alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
 
-**Escape** in the prompt goes to the transcript, another one back. There, **j** and **k** point at a message,
-**y** copies it (without one: the last answer), **c** a block of code in it, **e** changes a message and sends
-it again, **a** branches off another conversation, **f** shows the run in the feed, **enter** goes back to the
-prompt. **ctrl+r** asks again.
+**Escape** in the prompt goes to the transcript, a second one goes back. There, **j** and **k** point at a
+message, **y** copies it (without one: the last answer), **c** a block of code in it, **e** changes a message
+and sends it again, **a** branches off another conversation, **f** shows the run in the feed, **enter** goes
+back to the prompt. **ctrl+r** asks again.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
 

@@ -128,7 +128,7 @@ class ViewHost:
                 tuple(ERAS),
             ),
             ShownParameter(
-                "stream", "on" if options.stream else "off", "Text while it is written.", ("on", "off")
+                "stream", "on" if options.stream else "off", "Show text while it is written.", ("on", "off")
             ),
             ShownParameter(
                 "bearer",
@@ -250,7 +250,7 @@ class ViewHost:
         """Write the transcript; without ``path`` ask for the file."""
         view = self._view
         if view.conversation.untouched:
-            raise _wrong("Nothing was said yet.")
+            raise _wrong("This conversation has no messages yet.")
         if not path:
             suggested = file_name(view.conversation, view.desk.clock(), "json" if form == "json" else "md")
             answer = await view.app.push_screen_wait(

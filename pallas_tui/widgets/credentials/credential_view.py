@@ -147,7 +147,7 @@ def _explained(line: CredentialLine) -> str:
         case "configured":
             source = f"the variable {line.variable}" if line.variable else "the project's files"
             return f"configured: from {source}"
-    return "none: no credential went along"
+    return "none: no credential was sent"
 
 
 def _answer_style(line: CredentialLine) -> str:

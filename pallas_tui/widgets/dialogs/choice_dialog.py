@@ -38,7 +38,7 @@ class ChoiceScreen(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet", id="choice"):
             yield Static(f" {self._title}", classes="title -focused", markup=False)
-            yield Input(placeholder="type a part of it; enter chooses", compact=True)
+            yield Input(placeholder="type a part of the name; enter chooses", compact=True)
             yield OptionList(compact=True, markup=False)
             yield StatusLine()
 
@@ -58,7 +58,7 @@ class ChoiceScreen(ModalScreen[int | None]):
         options.add_options(Option(Content(self._choices[index])) for index in self._found)
         if len(found) > _SHOWN:
             options.add_option(
-                Option(Content(f"… {len(found) - _SHOWN} more: type a part of it"), disabled=True)
+                Option(Content(f"… {len(found) - _SHOWN} more: type a part of the name"), disabled=True)
             )
         options.highlighted = 0 if self._found else None
 

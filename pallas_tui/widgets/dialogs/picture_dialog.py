@@ -158,7 +158,7 @@ class PictureScreen(ModalScreen[None]):
         )
         self._canvas.show(drawn)
         if drawn.moving:
-            self._show_status("It moves; this is the first frame.")
+            self._show_status("This picture is animated; this is its first frame.")
 
     async def _show_pixels(self, picture: ChatPicture, chosen: Way, room: Widget) -> None:
         image, moving = await asyncio.to_thread(_decoded, picture, chosen)
@@ -168,7 +168,7 @@ class PictureScreen(ModalScreen[None]):
         self._pixels = widget
         await room.mount(widget)
         if moving:
-            self._show_status("It moves; this is the first frame.")
+            self._show_status("This picture is animated; this is its first frame.")
 
     # Saving
 

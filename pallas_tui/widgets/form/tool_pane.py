@@ -47,8 +47,8 @@ kept. A value that does not fit the schema is marked at its field; **c** (in tex
 tool, after a question, so that you can see how it answers.
 
 **b** sends a token: that of an environment variable, of which only the name is remembered, or with `ask` one
-that you type unseen and that is forgotten with this form. The last arguments of each tool are kept until the
-workbench ends.
+that you type without an echo and that is dropped with this form. The last arguments of each tool are
+kept until the workbench ends.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("tool")
     SECTIONS: ClassVar[tuple[str, ...]] = ("form", "json", "result", "about")
@@ -263,7 +263,7 @@ workbench ends.
         name = text.strip().removeprefix("$")
         if name and not is_variable(name):
             # Perhaps a token was pasted: it is neither kept nor shown.
-            return "not a name of a variable; ask takes a token in a line that shows nothing of it"
+            return "not the name of a variable; ask takes a token in a line that shows nothing of it"
         self._variable = name
         self._use(NOBODY)
         return ""

@@ -118,7 +118,7 @@ registry (`http://host:port`; the top line of its own workbench shows the port) 
 
 **Enter** on an instance attaches it: its registry is read again, each agent gets a connection and is asked
 for its health every minute (`DAEDALUS_MCP_HEALTH_INTERVAL` changes that, in seconds). **Enter** on an
-attached agent talks to it. An agent in error is shown with its reason and cannot be talked to.
+attached agent talks to it. You cannot talk to an agent in error; its reason is shown.
 
 **d** detaches: it removes the connections, health and agents of that instance, and of no other. Registered
 and attached instances are remembered for the next start.

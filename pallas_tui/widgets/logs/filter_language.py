@@ -48,7 +48,7 @@ class _Reader:
             return None
         found = self._either(0)
         if (token := self._next()) is not None:
-            raise FilterMistake(token.at, token.end, "this bracket closes nothing")
+            raise FilterMistake(token.at, token.end, "this bracket has no opening bracket")
         return found
 
     def _next(self) -> _Token | None:
@@ -81,7 +81,9 @@ class _Reader:
         token = self._tokens[self._at]
         self._at += 1
         if depth >= MAX_DEPTH:
-            raise FilterMistake(token.at, token.end, f"brackets and minus signs go {MAX_DEPTH} deep at most")
+            raise FilterMistake(
+                token.at, token.end, f"brackets and minus signs may be nested {MAX_DEPTH} deep at most"
+            )
         if token.kind == "-":
             following = self._next()
             if following is None or following.kind in (")", "OR"):

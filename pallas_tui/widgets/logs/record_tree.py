@@ -49,7 +49,7 @@ def tree_lines(
 
 
 def text_lines(text: str, width: int) -> list[TreeLine]:
-    """Return a line that is no JSON, for that width."""
+    """Return a line that is not JSON, for that width."""
     pieces = wrapped(text, width)
     return [TreeLine((), part, ((piece, ""),)) for part, piece in enumerate(pieces[:MAX_LINES])]
 

@@ -59,7 +59,7 @@ class SavedFilters:
                 filters[one_line(name, NAME_LENGTH)] = one_line(text, MAX_LENGTH)
             else:
                 shown = one_line(name, NAME_LENGTH)
-                self.mistake = f"{self._file.path.name}: {shown}: is no filter; fix or delete it"
+                self.mistake = f"{self._file.path.name}: {shown}: is not a filter; fix or delete it"
         return filters
 
     def _write(self, filters: dict[str, str]) -> str:

@@ -207,7 +207,8 @@ the newest 5,000; **end** loads more. **Enter** opens a hit at the message that 
         else:
             if self._book.has_more_hits:
                 told = (
-                    f"It was said in more than {len(self._book.hits)} threads; a further word finds others."
+                    f"More than {len(self._book.hits)} threads have these words; add a word to "
+                    f"narrow the search."
                 )
         if self._is_composed:
             self._searching = False

@@ -32,7 +32,7 @@ class JudgedRunView(JudgedRunPane):
     TITLE = "Verdict"
     HELP = """\
 What a recorded run would do differently with the files that were saved: the first difference, word by word
-(`[-old-]{+new+}`), and below that the recorded value and the one of now. What comes behind the first
+(`[-old-]{+new+}`), and below that the recorded and the new value. What comes after the first
 difference is not known without asking the model; **p** replays a test and shows all that can be compared.
 
 **o** shows what was recorded: the run in the feed, or the recording of the test. **t** opens the test's file,
@@ -89,7 +89,7 @@ copies all of it.
         tone = TONES.get(run.word, Tone.DEGRADED)
         yield (shape(tone, self._glyphs), (f" {run.words}", STYLES[tone]), (f"  {run.name}", STRONG))
         what = f"{run.where}: {run.what}" if run.where else run.what
-        yield ((what or "It goes as it was recorded.", ""),)
+        yield ((what or "It does not differ from its recording.", ""),)
         yield ()
 
     def _facts(self, place: str) -> Iterator[Line]:

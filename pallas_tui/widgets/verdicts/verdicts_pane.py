@@ -167,7 +167,9 @@ the last run that asked the same since the save. A filter (**/**) searches words
         event, run = judged
         tone = TONES.get(run.word, Tone.DEGRADED)
         lines: list[Line] = [((f"{run.words} ", STYLES[tone]), (run.name, STRONG), (f"  {run.agent}", DIM))]
-        lines += [((line, ""),) for line in wrapped(run.why or "It goes as it was recorded.", width)]
+        lines += [
+            ((line, ""),) for line in wrapped(run.why or "It does not differ from its recording.", width)
+        ]
         whole = fact("all", f"{saved_text(event)}: {words_text(event)}", width)
         lines += whole if len(lines) + len(whole) <= height else []
         return ended(lines, height, self._key_of_all())

@@ -125,7 +125,8 @@ class Grants:
         """
         if self.enforced and not principal.name and not principal.is_local:
             raise refusals.unauthenticated(
-                "the caller is unknown, and so is what belongs to them; send a bearer token in the "
+                "the caller is not known, so no thread or run is known to belong to them; send a "
+                "bearer token in the "
                 "Authorization header"
             )
 
@@ -201,7 +202,7 @@ class Grants:
         elif any(grant.covers(verb, resource, name) for grant in self._of(principal)):
             fix = "auth: of that agent does not accept this caller"
         else:
-            fix = "rbac: in agents.yaml says who has it"
+            fix = "rbac: in agents.yaml lists who has it"
         if principal.name:
             return refusals.forbidden(f"{principal.name} lacks the grant {needed}; {fix}", grant=needed)
         return refusals.unauthenticated(

@@ -31,7 +31,9 @@ def accept(test: AgentTest, recordings: Sequence[Recording], root: Path) -> Path
     if any(each.first.status != "ok" for each in recordings):
         raise NotAccepted("the run fails now")
     if any(turn.recording is None or not turn.recording.is_dir() for turn in test.turns):
-        raise NotAccepted("its recording is no folder; keep a run of it with `pallas keep RUN NAME --force`")
+        raise NotAccepted(
+            "its recording is not a folder; keep a run of it with `pallas keep RUN NAME --force`"
+        )
     if _is_as_kept(path, test):
         keep(recordings[0], root, test.name, replaces=True)
         return path

@@ -173,7 +173,7 @@ class _TestReader:
         entry, section = self._entry, self._section
         if entry.agent and entry.agent not in self._project.agents:
             known = ", ".join(self._project.agents)
-            section.error("agent", f"{entry.agent} is no agent of this project", f"allowed: {known}")
+            section.error("agent", f"{entry.agent} is not an agent of this project", f"allowed: {known}")
         for scorer, where in _listed_in(entry, "scorers"):
             if not _SCORER.fullmatch(scorer):
                 section.error("scorers", f"{scorer} names no function", "write module:function", where=where)
@@ -224,7 +224,7 @@ class _TestReader:
             kind = kind_of(data)
             if kind is None:
                 entry.at.error(
-                    "images", f"{name} is no picture", "allowed: PNG, JPEG, GIF or WebP", where=where
+                    "images", f"{name} is not a picture", "allowed: PNG, JPEG, GIF or WebP", where=where
                 )
                 continue
             yield Image(base64.b64encode(data).decode(), kind)
@@ -249,7 +249,7 @@ class _TestReader:
             except (ValueError, RecursionError):
                 case = None
             if not isinstance(case, dict) or not isinstance(case.get("ask"), str):
-                section.notes.error(Where(file, number), "", "is no case", 'write {"ask": "..."}')
+                section.notes.error(Where(file, number), "", "is not a case", 'write {"ask": "..."}')
                 continue
             recording = case.get("recording")
             at = path.parent / recording if isinstance(recording, str) else None
@@ -289,7 +289,7 @@ def _pattern(entry: AnswerEntry) -> re.Pattern[str] | None:
     try:
         return re.compile(entry.matches, re.DOTALL)
     except re.error as error:
-        entry.at.error("matches", f"is no regular expression: {error}")
+        entry.at.error("matches", f"is not a regular expression: {error}")
         return None
 
 
@@ -298,12 +298,12 @@ def _schema(entry: AnswerEntry) -> Mapping[str, Any] | None:
         return None
     found: dict[str, Any] = _as_json(entry.at.table.entries["schema"].node)
     if not isinstance(found.get("$schema", ""), str):
-        entry.at.error("schema", "$schema is no text", "leave it out, or name a version of JSON Schema")
+        entry.at.error("schema", "$schema is not text", "leave it out, or name a version of JSON Schema")
         return None
     try:
         jsonschema.validators.validator_for(found).check_schema(found)
     except jsonschema.SchemaError as error:
-        entry.at.error("schema", f"is no JSON Schema: {error.message}")
+        entry.at.error("schema", f"is not a JSON Schema: {error.message}")
         return None
     return found
 
@@ -319,7 +319,7 @@ def _arguments(entry: CallsEntry) -> Mapping[str, Sequence[Mapping[str, Any]]]:
                 jsonpath.compile(path)
             except jsonpath.JSONPathError as error:
                 entry.at.error(
-                    "arguments", f"{tool}: {path} is no JSON path: {error}", "for example $.amount"
+                    "arguments", f"{tool}: {path} is not a JSON path: {error}", "for example $.amount"
                 )
                 return {}
     return found

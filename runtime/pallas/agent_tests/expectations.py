@@ -130,7 +130,7 @@ def arguments_of(call: StepDetail) -> dict[str, Any]:
 
 def _of_fault(run: RecordedRun, text: str) -> Iterator[Unmet]:
     if run.status == "ok":
-        yield Unmet("fails", f"the run must fail, and answered {_shown(run.answer)}")
+        yield Unmet("fails", f"the run must fail, but answered {_shown(run.answer)}")
     elif text not in run.fault:
         yield Unmet("fails", f"the run failed with {_shown(run.fault)}, which has no {_shown(text)}")
 
@@ -234,7 +234,7 @@ def _of_budget(recording: Recording, most: Budget) -> Iterator[Unmet]:
     )
     for name, taken, limit in found:
         if limit is not None and taken > limit:
-            yield Unmet(f"most.{name}", f"it took {taken:g} {name}, and may take {limit:g}")
+            yield Unmet(f"most.{name}", f"it took {taken:g} {name}, but at most {limit:g} are allowed")
     if most.cost is not None:
         yield from _of_cost(recording, most.cost)
 
@@ -246,9 +246,9 @@ def _of_cost(recording: Recording, most: int) -> Iterator[Unmet]:
     parts: list[Priced] = [*recording.runs, *steps]
     is_unknown = any(each.cost is None and each.unpriced for each in parts)
     if (cost.cost or 0) > most:
-        yield Unmet("most.usd", f"it cost {cost.text}, and may cost {usd_text(most)}")
+        yield Unmet("most.usd", f"it cost {cost.text}; the limit is {usd_text(most)}")
     elif is_unknown or (cost.is_empty and tokens_of(recording)):
-        yield Unmet("most.usd", "what it cost is not known; give prices: of its models in agents.yaml")
+        yield Unmet("most.usd", "its cost is not known; add its models under prices: in agents.yaml")
 
 
 def _shown(text: str) -> str:

@@ -55,7 +55,9 @@ def name_problem(name: str) -> str:
     """Why a test cannot have that name; empty if it can."""
     if len(name) > _LONGEST:
         return f"{name[:60]} has {len(name)} characters; at most {_LONGEST}"
-    return "" if _NAME.fullmatch(name) else f"{name[:60]} is no name; use letters, digits, `-`, `_` and `.`"
+    return (
+        "" if _NAME.fullmatch(name) else f"{name[:60]} is not a name; use letters, digits, `-`, `_` and `.`"
+    )
 
 
 def name_of(recording: Recording) -> str:
@@ -77,7 +79,7 @@ def keep(recording: Recording, root: Path, name: str, *, replaces: bool = False)
     folder = root / FOLDER
     path = folder / f"{name}.yaml"
     if is_taken(root, name) and not replaces:
-        raise NameTaken(f"there is a test {name} already: choose another name, or say --force to replace it")
+        raise NameTaken(f"there is a test {name} already: choose another name, or add --force to replace it")
     path.parent.mkdir(parents=True, exist_ok=True)
     write(recording, folder / f"{name}{SUFFIX}")
     pictures = _pictures(recording, name)

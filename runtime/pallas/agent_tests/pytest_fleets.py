@@ -119,7 +119,7 @@ class PytestFleets:
 def _picture(path: Path) -> Image:
     data = path.read_bytes()
     if (kind := kind_of(data)) is None:
-        raise ValueError(f"{path} is no picture; allowed: PNG, JPEG, GIF or WebP")
+        raise ValueError(f"{path} is not a picture; allowed: PNG, JPEG, GIF or WebP")
     return Image(base64.b64encode(data).decode(), kind)
 
 

@@ -189,4 +189,4 @@ def _unused(outcome: ReplayOutcome, turn: TurnTest) -> Iterator[Unmet]:
     """What the replay did not need of the recording. A fault that ended the run leaves the rest unused."""
     ended_by_fault = turn.faults is not None and outcome.recording.first.status != "ok"
     if outcome.unused is not None and not ended_by_fault:
-        yield Unmet("recording", one_line(f"not all of it was used: {outcome.unused}", 500))
+        yield Unmet("recording", one_line(f"not all of the recording was used: {outcome.unused}", 500))

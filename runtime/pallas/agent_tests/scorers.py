@@ -98,9 +98,9 @@ def _failures(name: str, judged: Any) -> Iterator[Unmet]:
         yield Unmet(name, one_line(judged, 300))
     elif isinstance(judged, bool):
         if not judged:
-            yield Unmet(name, "it says no")
+            yield Unmet(name, "it did not pass")
     elif isinstance(judged, int | float):
         if not PASS_FROM <= judged <= 1:  # nor is it one that is no number
-            yield Unmet(name, f"its score is {judged:g}, and must be {PASS_FROM:g} to 1")
+            yield Unmet(name, f"its score is {judged:g}; it must be {PASS_FROM:g} to 1")
     elif judged is not None:
         yield Unmet(name, f"it returned {type(judged).__name__}; allowed: bool, float, text or None")

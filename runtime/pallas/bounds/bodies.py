@@ -132,7 +132,7 @@ class _Inflate:
             try:
                 plain = self._zlib.decompress(data, _PIECE)
             except zlib.error:
-                raise TooLarge("the answer is not encoded as it says") from None
+                raise TooLarge("the answer is not encoded as its Content-Encoding header says") from None
             if plain:
                 yield plain
             data = self._zlib.unconsumed_tail or self._zlib.unused_data

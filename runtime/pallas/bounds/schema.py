@@ -170,7 +170,7 @@ class BoundedSchema:
             if key in named or any(self._matches(pattern, key) for pattern in patterns):
                 continue
             if node is False:
-                yield ValidationError("is none of the tool's fields", path=(key,))
+                yield ValidationError("is not a field of the tool", path=(key,))
             else:
                 yield from validator.descend(value, node, path=key)
 

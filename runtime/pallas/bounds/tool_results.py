@@ -75,7 +75,7 @@ class ResultSchema:
             )
         if unusable:
             words = ", ".join(unusable[:5])
-            return f"{_UNCHECKED}{words} is no pattern, or takes more than {PATTERN_SECONDS:g} s"
+            return f"{_UNCHECKED}{words} is not a pattern, or takes more than {PATTERN_SECONDS:g} s"
         return None
 
 

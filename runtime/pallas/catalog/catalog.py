@@ -198,7 +198,7 @@ class Catalog:
             name = view.shown_name(row)
             _check_version(row, name, version)
             if place := view.declared(row):
-                raise refusals.conflict(f"{kind} {name} is declared in {place}; take it out there")
+                raise refusals.conflict(f"{kind} {name} is declared in {place}; remove it there")
             if kind == "secret" and (users := view.header_users(name)):
                 raise used_by("secret", name, "project", users)
             try:

@@ -24,7 +24,7 @@ def references_in(text: str) -> tuple[SecretRef, ...]:
     """All references in ``text``, with repetitions. Raises ValueError for a malformed one."""
     found = tuple(SecretRef(*match.groups()) for match in _REFERENCE.finditer(text))
     if len(_ATTEMPT.findall(text)) != len(found):
-        raise ValueError("holds ${ that is no reference; write ${secret:NAME/KEY}")
+        raise ValueError("holds ${ that is not a reference; write ${secret:NAME/KEY}")
     return found
 
 

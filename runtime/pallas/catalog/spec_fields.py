@@ -40,7 +40,7 @@ def check_name(kind: ResourceKind, name: object) -> str:
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         better = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:MAX_NAME]
         near = f"; did you mean {better}?" if better and _NAME.fullmatch(better) else ""
-        raise wrong("name", f"{one_line(name, 60)!r} is no name; allowed: {rule}{near}")
+        raise wrong("name", f"{one_line(name, 60)!r} is not a name; allowed: {rule}{near}")
     if kind == "agent" and (name == "system" or name.startswith(("agent-", "system."))):
         raise wrong("name", f"{name} is reserved; allowed: any name but agent-*, system and system.*")
     return name
@@ -86,19 +86,19 @@ def _url(text: str) -> str:
     if problem := url_problem(text):
         raise ValueError(problem)
     if secret := secret_in(text):
-        raise ValueError(f"holds {secret}, which anybody could read; use a secret")
+        raise ValueError(f"holds {secret}, which every reader would see; use a secret")
     return text
 
 
 def _model(text: str) -> str:
     if not _MODEL.fullmatch(text):
-        raise ValueError("is no model; write its name at the provider, without spaces")
+        raise ValueError("is not a model; write its name at the provider, without spaces")
     return text
 
 
 def _key_name(text: str) -> str:
     if not _KEY.fullmatch(text):
-        raise ValueError("is no key of a secret; allowed: letters, digits and _ . - after the first")
+        raise ValueError("is not a key of a secret; allowed: letters, digits and _ . - after the first")
     return text
 
 
@@ -124,13 +124,13 @@ def _secret_reference(value: Any) -> Any:
 
 def _server_name(text: str) -> str:
     if not _SERVER.fullmatch(text):
-        raise ValueError("is no name for a server; allowed: letters, digits and . _ - after the first")
+        raise ValueError("is not a name for a server; allowed: letters, digits and . _ - after the first")
     return text
 
 
 def _header_name(text: str) -> str:
     if not _HEADER.fullmatch(text):
-        raise ValueError("is no name for a header")
+        raise ValueError("is not a name for a header")
     return text
 
 

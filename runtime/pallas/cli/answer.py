@@ -37,7 +37,8 @@ def answer_question(question: str, given: Body | None, reach: FleetLocation) -> 
             body = given or _asked(found)
             if body is None:
                 complain(
-                    f"pallas answer: {question[:40]} is not answered; say --yes, --no, --always or --content"
+                    f"pallas answer: {question[:40]} is not answered yet; add --yes, --no, --always "
+                    f"or --content"
                 )
                 return REFUSED
             done = await api.post(f"{path}/answer", body)
@@ -81,13 +82,16 @@ def answer(
     no: Annotated[bool, typer.Option("--no", "-n", help="Refuse it.")] = False,
     always: Annotated[bool, typer.Option("--always", help="Allow the tool in this thread.")] = False,
     content: Annotated[
-        str, typer.Option("--content", metavar="JSON", show_default=False, help="Fill a form with this.")
+        str,
+        typer.Option(
+            "--content", metavar="JSON", show_default=False, help="Fill in the form with this object."
+        ),
     ] = "",
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Answer a question that a run asks: may a call be made, or a form. Asks on a terminal.
+    """Answer a run's question: allow or refuse a call, or fill in a form. Asks on a terminal.
 
     \b
     pallas get questions
@@ -95,7 +99,7 @@ def answer(
     pallas answer q-1f0c9d... --content '{"size": 3}'
     """
     if sum((yes, no, always, bool(content))) > 1:
-        complain("pallas answer: say one of --yes, --no, --always and --content")
+        complain("pallas answer: give only one of --yes, --no, --always and --content")
         raise typer.Exit(USAGE)
     given: Body | None = None
     if yes or always:

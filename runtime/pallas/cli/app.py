@@ -322,7 +322,10 @@ def ready(
         typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait up to this long until it is ready."),
     ] = 0.0,
 ) -> None:
-    """Report whether the fleet of the project in DIR (default: this folder) is ready on this machine."""
+    """Report whether the fleet of the project in DIR (default: this folder) is ready on this machine.
+
+    Exit status: 0 if it is ready, 1 if it is not, 2 if the project cannot be read.
+    """
     from pallas.cli.ready import ready as ask
 
     raise typer.Exit(ask(root_of_project(context, directory), wait))

@@ -19,12 +19,12 @@ def chat(
             "--message",
             "-m",
             metavar="TEXT",
-            help="Send this message and leave; - reads it from stdin, as a pipe does.",
+            help="Send this message, print the answer and exit; - reads it from stdin, as a pipe does.",
         ),
     ] = None,
     image: Annotated[
         list[Path] | None,
-        typer.Option("--image", metavar="FILE", help="Send a picture too; repeatable."),
+        typer.Option("--image", metavar="FILE", help="Send this picture with the message; repeatable."),
     ] = None,
     thread: Annotated[
         str,
@@ -48,7 +48,7 @@ def chat(
     ] = False,
     system: Annotated[
         str | None,
-        typer.Option("--system", metavar="TEXT", help="Replaces the agent's instruction."),
+        typer.Option("--system", metavar="TEXT", help="Replace the agent's instruction."),
     ] = None,
     system_file: Annotated[
         Path | None,
@@ -56,22 +56,25 @@ def chat(
     ] = None,
     system_append: Annotated[
         str | None,
-        typer.Option("--system-append", metavar="TEXT", help="Added at the end of the instruction."),
+        typer.Option("--system-append", metavar="TEXT", help="Add this at the end of the instruction."),
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="N", help="0 to 2.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", metavar="N", help="0 to 1.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="N", help="Anthropic only.")] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", metavar="N", help="Choose among the N most likely words; Anthropic only."),
+    ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", metavar="N", help="The longest answer."),
+        typer.Option("--max-tokens", metavar="N", help="The most tokens of an answer."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", help="For repeatable answers."),
+        typer.Option("--seed", metavar="N", help="The same seed gives the same answer, mostly."),
     ] = None,
     stop: Annotated[
         list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="The answer ends before this text; up to 4 times."),
+        typer.Option("--stop", metavar="TEXT", help="The answer ends before this text; up to four."),
     ] = None,
     allow_tool: Annotated[
         list[str] | None,
@@ -86,7 +89,7 @@ def chat(
         typer.Option(
             "--extra",
             metavar="NAME=VALUE",
-            help="Passed to the provider unchanged; numbers and JSON are parsed.",
+            help="A parameter for the provider, sent unchanged; numbers and JSON are parsed.",
         ),
     ] = None,
     more: Annotated[
@@ -135,7 +138,7 @@ def chat(
             token=token,
         )
         if options.as_json and options.message is None:
-            raise ChatExit(USAGE, "--json belongs to one message: write it behind -m, or pipe it in")
+            raise ChatExit(USAGE, "--json needs a single message: give it with -m, or pipe it in")
     except ChatExit as left:
         print(f"pallas chat: {left.message}", file=sys.stderr)
         raise typer.Exit(left.status) from None

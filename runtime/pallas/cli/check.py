@@ -128,7 +128,7 @@ def _schema_warnings(project: Project) -> tuple[Mistake, ...]:
     notes = Notes()
     text = read_text(path, SCHEMA_FILE, notes)
     if text is not None and is_stale(text):
-        problem = "was written by another version of Pallas: editors may check wrong keys"
+        problem = "was written by another version of Pallas: editors may report correct keys as wrong"
         notes.warn(Where(SCHEMA_FILE), "", problem, f"run pallas schema > {SCHEMA_FILE}")
     return notes.sorted([])
 

@@ -35,7 +35,10 @@ def check_project(
         bool, typer.Option("--offline", help="Do not ask the providers of the models.")
     ] = False,
 ) -> None:
-    """Check the project's files and its models' providers (the default). Starts nothing, asks no model."""
+    """Check the project's files and its models' providers (the default). Starts nothing, asks no model.
+
+    Exit status: 0 if there is no mistake, 2 if there is one. A warning is not a mistake.
+    """
     from pallas.cli.check import check
 
     raise typer.Exit(check(root_of_project(context, directory), as_json, do_import, ask=not offline))
@@ -84,7 +87,7 @@ def check_tools(
 ) -> None:
     """Compare what the project's MCP servers list with tools.lock.
 
-    Exit status 1 if something differs, 2 if a server could not be compared.
+    Exit status: 1 if something differs, 2 if a server could not be compared.
     """
     from pallas.cli.lock import LockOptions
     from pallas.cli.lock import check_tools as compare
@@ -98,7 +101,7 @@ def lock(
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     project: PlaceOption = None,
     servers: ServersOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write tools.lock without asking.")] = False,
     bearer_env: BearerEnvOption = "",
 ) -> None:
     """Accept what the project's MCP servers list: show what changes, and write tools.lock."""

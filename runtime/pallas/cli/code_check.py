@@ -136,7 +136,7 @@ def parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:
     except SyntaxError as error:
         # Without the line itself: it may contain a key.
         where, problem = Where(shown(root, path), error.lineno or 0), f"is not valid Python: {error.msg}"
-        notes.error(where, key, problem, "fix it there, or above")
+        notes.error(where, key, problem, "fix it there, or in a line above")
     except (ValueError, RecursionError, MemoryError) as error:
         notes.error(Where(shown(root, path)), key, f"is not valid Python: {type(error).__name__}")
     except OSError as error:
@@ -191,7 +191,7 @@ def _unfit(
         definition.bases or definition.keywords or _is_handed_on(definition.name, tree)
     ):  # as to `dataclass(...)`
         return "", ""
-    return "is no dataclass", "put `@dataclass` above it"
+    return "is not a dataclass", "put `@dataclass` above it"
 
 
 def _is_handed_on(name: str, tree: ast.Module) -> bool:

@@ -19,33 +19,53 @@ creations = typer.Typer(cls=CommandGroup, rich_markup_mode=None, no_args_is_help
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Description = Annotated[
-    str, typer.Option("--description", metavar="TEXT", show_default=False, help="What it is for.")
+    str,
+    typer.Option("--description", metavar="TEXT", show_default=False, help="A description of its purpose."),
 ]
 Temperature = Annotated[
     float | None, typer.Option("--default-temperature", metavar="X", show_default=False, help="0 to 2.")
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--default-max-tokens", metavar="N", show_default=False, help="Longest answer, in tokens."),
+    typer.Option(
+        "--default-max-tokens", metavar="N", show_default=False, help="The most tokens of an answer."
+    ),
 ]
 TopP = Annotated[
     float | None, typer.Option("--default-top-p", metavar="X", show_default=False, help="0 to 1.")
 ]
 TopK = Annotated[
     int | None,
-    typer.Option("--default-top-k", metavar="N", show_default=False, help="Only some providers support it."),
+    typer.Option(
+        "--default-top-k",
+        metavar="N",
+        show_default=False,
+        help="Choose among the N most likely words; Anthropic only.",
+    ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--default-seed", metavar="N", show_default=False, help="For mostly repeatable answers."),
+    typer.Option(
+        "--default-seed", metavar="N", show_default=False, help="The same seed gives the same answer, mostly."
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--default-stop", metavar="TEXT", show_default=False, help="Ends an answer; up to four."),
+    typer.Option(
+        "--default-stop",
+        metavar="TEXT",
+        show_default=False,
+        help="The answer ends before this text; up to four.",
+    ),
 ]
 Extra = Annotated[
     list[str] | None,
-    typer.Option("--default-extra", metavar="K=V", show_default=False, help="For the provider; repeatable."),
+    typer.Option(
+        "--default-extra",
+        metavar="K=V",
+        show_default=False,
+        help="A parameter for the provider, sent unchanged; repeatable.",
+    ),
 ]
 ParamsFile = Annotated[
     Path | None,
@@ -61,12 +81,12 @@ MaxOutput = Annotated[
         "--max-output-tokens",
         metavar="N",
         show_default=False,
-        help="Most tokens that the model can write in one answer.",
+        help="The most tokens that the model can write in one answer.",
     ),
 ]
 MaxIterations = Annotated[
     int | None,
-    typer.Option("--max-iterations", metavar="N", show_default=False, help="Most steps of a run."),
+    typer.Option("--max-iterations", metavar="N", show_default=False, help="The most steps of a run."),
 ]
 LoopRepeats = Annotated[
     int | None,
@@ -240,7 +260,7 @@ def create_agent(
 
     \b
     pallas create agent reviewer --llm qwen3-thinking \\
-      --description "I review what you're shipping; ask after each major change." \\
+      --description "I review each major change before you ship it." \\
       --default-temperature 0.2 --default-max-tokens 4096
     """
     from pallas.cli.resources.create_resources import Defaults

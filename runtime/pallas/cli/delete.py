@@ -25,7 +25,7 @@ def delete_named(words: Sequence[str], yes: bool, reach: FleetLocation) -> int:
         return USAGE
     if not all(name for _, name in should_be_deleted):
         kind = should_be_deleted[0][0]
-        complain(f"pallas delete: say which {kind.word}; `{how_to_list(kind.word)}` lists them")
+        complain(f"pallas delete: name the {kind.word}; `{how_to_list(kind.word)}` lists them")
         return USAGE
     if not yes and sys.stdin.isatty() and not _sure(should_be_deleted):
         complain("nothing was deleted")

@@ -63,15 +63,15 @@ def _problem(options: DevOptions) -> str:
     if options.serve and (options.attach is not None or options.web):
         return "--serve starts a fleet without a workbench; leave it out with --attach and --web"
     if options.attach is None and (options.token or options.token_variable):
-        return "--token and --token-env belong to --attach URL"
+        return "--token and --token-env need --attach URL"
     if options.token and options.token_variable:
         return "give --token or --token-env, not both"
     if not options.web and (options.host is not None or options.port is not None):
-        return "--host and --port belong to --web; agents and registry have theirs in agents.yaml"
+        return "--host and --port are for --web only; those of agents and registry are in agents.yaml"
     if options.attach is not None and options.faults is not None:
         return "--faults is for a fleet that is started here; leave it out with --attach"
     if options.allow_faults and not options.serve:
-        return "--allow-faults belongs to --serve; the workbench injects faults without it"
+        return "--allow-faults is for --serve only; the workbench injects faults without it"
     return ""
 
 

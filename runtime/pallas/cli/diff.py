@@ -80,9 +80,11 @@ def diff(
     before: Annotated[
         str, typer.Argument(metavar="RUN_A", help="A folder or an archive of `pallas record`, or a run's id.")
     ],
-    after: Annotated[str, typer.Argument(metavar="RUN_B", help="Likewise.")],
+    after: Annotated[
+        str, typer.Argument(metavar="RUN_B", help="The run to compare it with, given in the same way.")
+    ],
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with 1 if the runs differ, and with 0 if they do not.")
+        bool, typer.Option("--exit-code", help="Exit with 1 if the runs differ, and with 0 if they do not.")
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show the steps that do not differ, too.")
@@ -94,13 +96,13 @@ def diff(
 ) -> None:
     """Show what differs between two runs: steps, prompts, tools, parameters, arguments, texts.
 
-    Ids, tokens and time are no differences. The status is 0, or 2 if a run cannot be read.
+    Ids, token counts and times are not compared. Exit status: 0, or 2 if a run cannot be read.
 
     \b
     pallas diff recordings/desk-3f1c9a0e7b52 recordings/desk-9b1c44aa0d21
     pallas diff 3f1c9a0e7b52 9b1c44aa0d21                 two runs of the fleet
     pallas diff --exit-code tests/refund.tar 9b1c44aa0d21 in CI
-    pallas diff -o json A B                               with both texts of each difference
+    pallas diff -o json A B                               with both texts
     """
     if output not in FORMATS:
         complain(f"pallas diff: --output {one_line(output, 40)}: allowed: {', '.join(FORMATS)}")

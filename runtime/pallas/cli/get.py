@@ -95,7 +95,7 @@ def get(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="For costs: of runs since 24h, 7d, 2026-03-12.",
+            help="For costs: only runs since 24h, 7d or 2026-03-12.",
         ),
     ] = "",
     limit: LimitOption = 0,
@@ -107,18 +107,18 @@ def get(
 
     \b
     pallas get agents
-    pallas get agent reviewer -o yaml > reviewer.yaml     what `pallas apply -f` takes back
+    pallas get agent reviewer -o yaml > reviewer.yaml
     pallas get llm qwen3-thinking -o json
     pallas get threads --agent reviewer --limit 5
-    pallas get threads --search "rate limit"              those in which it was said
-    pallas get thread ID                                  its messages, readable
+    pallas get threads --search "rate limit"  threads with these words
+    pallas get thread ID                      its messages, readable
     pallas get runs --status error
-    pallas get questions                                  what waits for a person: pallas answer ID
-    pallas get audit                                      who was asked, who answered, what was called
-    pallas get replicas                                   the fleets on the same database
-    pallas get limits                                     what callers and agents have used today
-    pallas get storage                                    what the ledger holds
-    pallas get costs --by model --since 7d                what runs cost, the dearest first
+    pallas get questions                      what waits for a person
+    pallas get audit                          questions, answers and calls
+    pallas get replicas                       the fleets on the same database
+    pallas get limits                         what was used today
+    pallas get storage                        what the ledger holds
+    pallas get costs --by model --since 7d    what runs cost, highest first
     """
     reach = reach_of(context, folder, url, token)
     if [word.strip().lower() for word in words] in (["cost"], ["costs"]):
@@ -148,8 +148,8 @@ def describe(
     \b
     pallas describe agent reviewer
     pallas describe llm/qwen3-thinking secret/litellm-key
-    pallas describe run ID                                what its models were asked, and their answers
-    pallas describe run ID -o json                        with the whole requests and responses
+    pallas describe run ID                  requests to models, and answers
+    pallas describe run ID -o json          with whole requests and answers
     """
     from pallas.cli.resources.resource_details import describe as show
 

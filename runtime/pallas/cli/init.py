@@ -68,7 +68,7 @@ def init(target: Path, model: str = "", model_url: str = "") -> int:
     if taken:
         return _fail(
             f"{target}: nothing written: {', '.join(taken)} would be overwritten; choose another folder, "
-            "or take them away"
+            "or remove them"
         )
     if links := sorted({link for name, _ in wanted for link in _links(target, name)}):
         names = ", ".join(links)
@@ -116,12 +116,12 @@ def _tell(target: Path, names: list[str], model: _Model) -> None:
 def _hosted(name: str) -> _Model:
     provider, _, model = name.partition(".")
     if not model or provider[-1:].isdigit():  # gpt-4.1 has a dot, too
-        raise _Refused(f"--model {name}: has no provider before it; write for example openai.gpt-4.1")
+        raise _Refused(f"--model {name}: the provider is missing; write for example openai.gpt-4.1")
     if provider not in PROVIDERS:
         meant = did_you_mean(provider, PROVIDERS) or f"known: {', '.join(sorted(PROVIDERS))}"
         raise _Refused(f"--model {name}: {provider} is not a provider; {meant.removeprefix('; ')}")
     if provider == "generic":
-        raise _Refused(f"--model {name}: say where it is with --model-url http://HOST:PORT/v1")
+        raise _Refused(f"--model {name}: give its address with --model-url http://HOST:PORT/v1")
     return _Model("provider", name, key=key_variable(provider))
 
 
@@ -131,7 +131,8 @@ def _at_url(name: str, url: str) -> _Model:
         raise _Refused(f"--model-url {url}: {problem}")
     if secret := secret_in(url):
         raise _Refused(
-            f"--model-url: holds {secret}, which would be in a file; write GENERIC_API_KEY to .env"
+            f"--model-url: holds {secret}, which would be written to a file; put it into .env as "
+            f"GENERIC_API_KEY"
         )
     url = url.rstrip("/")
     if url.count("/") == 2:  # without a path
@@ -175,7 +176,7 @@ async def _first_model(url: str) -> tuple[str, str]:
     except (httpx2.HTTPError, OSError):
         return "", f"{url} does not answer; start the server of the model"
     except (ValueError, LookupError, TypeError):
-        return "", f"{url}/models is no list of models"
+        return "", f"{url}/models is not a list of models"
 
 
 def _template() -> Iterator[tuple[str, str]]:

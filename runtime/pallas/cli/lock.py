@@ -167,7 +167,7 @@ def _report(checked: "Sequence[CheckedServer]") -> bool:
 
 def _sure(file: str) -> bool:
     if not sys.stdin.isatty():
-        _complain("say --yes to write it without a question")
+        _complain("add --yes to write it without being asked")
         return False
     print(f"Write this into {file}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

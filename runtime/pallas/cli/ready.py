@@ -56,11 +56,11 @@ def _look(project: Project) -> tuple[bool, str]:
             connection.close()
     except (http.client.RemoteDisconnected, http.client.BadStatusLine) as error:
         return False, (
-            f"what listens at {where} gave no answer in HTTP ({one_line(str(error), 120)}); "
+            f"what listens at {where} did not answer with HTTP ({one_line(str(error), 120)}); "
             f"where it was started with --ssl-certfile, set {CERTFILE_VARIABLE} here too"
         )
     except ssl.SSLError:
-        return False, f"what listens at {where} speaks no TLS"
+        return False, f"what listens at {where} does not use TLS"
     except (OSError, http.client.HTTPException) as error:
         why = one_line((isinstance(error, OSError) and error.strerror) or str(error), 120)
         return False, f"nothing answers at {where} ({why})"

@@ -204,6 +204,6 @@ def record(
     if everything and not runs:
         raise typer.Exit(record_all(output or RECORDINGS, reach))
     if not runs or everything:
-        complain("pallas record: name a run, or say --all; `pallas get runs` lists them")
+        complain("pallas record: name a run, or add --all; `pallas get runs` lists the runs")
         raise typer.Exit(USAGE)
     raise typer.Exit(record_runs(runs, output, reach))

@@ -59,7 +59,7 @@ def replay(
 ) -> None:
     """Run a recorded question again, without a model, and say whether steps and answer are the same.
 
-    Exit status 1: something differs, or something was asked that is not in the recording.
+    Exit status: 1 if something differs, or if something was asked that is not in the recording.
 
     \b
     pallas replay recordings/lead-3f1c9a0e7b52

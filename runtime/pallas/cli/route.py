@@ -55,7 +55,7 @@ def route(
     """Show which agent would answer a question and why, the other candidates, and the agents left out.
 
     Runs no agent, unless --by model. If the fleet of the project runs, the current status of its agents
-    counts; if not, only the files decide, and stderr says so. Exit status 1: no agent fits.
+    counts; if not, only the files decide, and stderr says so. Exit status: 1 if no agent fits.
 
     \b
     pallas route "Why does this test fail?"

@@ -251,7 +251,7 @@ class ServedFleet:
         blocked = "the fleet did not stop: an agent's code blocks it; ended by force"
         if self._fleet is None or (self._fleet.state.value == "starting" and not cut):
             # No caller knows yet that it serves: nothing is lost.
-            _force(CLEAN, "the start was given up: an agent's code blocks it", self._narrator)
+            _force(CLEAN, "the start was abandoned: an agent's code blocks it", self._narrator)
         _force(BLOCKED, blocked + (f", {cut} of its runs with it" if cut else ""), self._narrator)
 
 

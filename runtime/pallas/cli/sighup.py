@@ -66,7 +66,7 @@ class SighupReloads:
             async with asyncio.timeout(DEADLINE):
                 await over.wait()
         except TimeoutError:
-            self._narrator.warn(f"warning: the reload was not over within {DEADLINE:.0f} s")
+            self._narrator.warn(f"warning: the reload did not end within {DEADLINE:.0f} s")
         finally:
             unlisten()
 

@@ -100,7 +100,7 @@ def attach_task(
 ) -> None:
     """Follow a task to its end and print the answer. Ctrl-C stops following; the task goes on.
 
-    The exit status is 0 if the task was answered, 1 if it failed or was cancelled.
+    Exit status: 0 if the task was answered, 1 if it failed or was cancelled.
     """
     from pallas.cli.resources.task_commands import attach
 

@@ -75,7 +75,7 @@ def run_agent_tests(patterns: Sequence[str], options: AgentTestOptions, reach: F
         return USAGE
     if not tests:
         which = "of that name " if patterns else ""
-        complain(f"pallas test: no tests {which}in {FOLDER}; `pallas keep RUN` makes one of a run")
+        complain(f"pallas test: no tests {which}in {FOLDER}; `pallas keep RUN` makes one from a run")
         return USAGE
     with own_output() as output:
         show = partial(print, file=output, flush=True)
@@ -90,7 +90,7 @@ def _check(options: AgentTestOptions) -> None:
     bounds = options.max_tokens, options.max_cost
     if not options.live and (options.repeat > 1 or bounds != (None, None)):
         raise Wrong(
-            "pallas test: --repeat, --max-tokens and --max-cost are for --live: a recording always says the "
+            "pallas test: --repeat, --max-tokens and --max-cost are for --live: a recording always gives the "
             "same"
         )
 
@@ -208,9 +208,9 @@ def _too_dear(spent: "Cost", most: int) -> str:
     from pallas.model.money import usd_text
 
     if (spent.cost or 0) >= most:
-        return f"{spent.text} is spent, and may be {usd_text(most)}"
+        return f"{spent.text} is spent; the limit is {usd_text(most)}"
     if spent.unpriced:
-        return "what models cost here is not known; give their prices: in agents.yaml"
+        return "the prices of these models are not known; add them under prices: in agents.yaml"
     return ""
 
 
@@ -261,7 +261,7 @@ def _run_against(
     try:
         _check(given)
         if given.junit is not None:
-            raise Wrong("pallas test: --against has no JUnit report: leave out --junit")
+            raise Wrong("pallas test: --against writes no JUnit report; leave out --junit")
     except Wrong as error:
         complain(str(error))
         return USAGE
@@ -286,7 +286,7 @@ def test(
             help="Names, or parts of them (default: all).",
         ),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="The patterns are whole names of tests.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Match whole names of tests only.")] = False,
     live: Annotated[
         bool, typer.Option("--live", help="Ask models and tools for real, instead of the recordings.")
     ] = False,
@@ -353,6 +353,8 @@ def test(
     token: TokenOption = "",
 ) -> None:
     """Run the tests in tests/agents: from their recordings, without a model, or live.
+
+    Exit status: 0 if all tests pass, 1 if one does not, 2 for wrong use.
 
     \b
     pallas test

@@ -30,7 +30,9 @@ def new(name: str, scopes: str = "", expires: str = "") -> int:
             f"--expires {expires[:40]}: write a day such as 2027-01-31, or a span: 90d, 12w, 6m, 1y"
         )
     if not _NAME.fullmatch(name):
-        return _wrong(f"{name[:80]}: a name has a-z, 0-9 and . _ - after the first, at most 64")
+        return _wrong(
+            f"{name[:80]}: a name begins with a-z or 0-9; then . _ - are allowed too, 64 characters at most"
+        )
     if bad := next((word for word in words if not _SCOPE.fullmatch(word)), None):
         return _wrong(f"--scopes: {bad[:40]!r} is not a scope: use visible ASCII, no quotes and backslashes")
     if last is not None and last < datetime.now(UTC).date():

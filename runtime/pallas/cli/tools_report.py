@@ -21,7 +21,7 @@ _MAX_DIFF: Final = 60
 _SIGNS: Final = {"removed": "-", "inserted": "+"}
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: Final = {
-    "tool-changed": "A server lists something otherwise than tools.lock says.",
+    "tool-changed": "What a server lists differs from tools.lock.",
     "server-not-locked": "A server is not in tools.lock.",
     "server-gone": "tools.lock has a server that the project does not have.",
     "server-unknown": "A server could not be compared.",

@@ -78,7 +78,7 @@ async def _asked(api: "RestClient") -> "list[VerdictReached]":
                 break
             await asyncio.sleep(_PAUSE_S)
     if found and found[-1].live != "asked":
-        complain("pallas verdict: a file was saved meanwhile; this is the verdict on that")
+        complain("pallas verdict: a file was saved in the meantime; this is the verdict on the newer save")
     return found
 
 
@@ -128,7 +128,7 @@ def accept_runs(names: tuple[str, ...], reach: FleetLocation) -> int:
             complain(f"pallas verdict: {run.name} is not accepted: {error}")
             status = REFUSED
     if verdict.is_same:
-        print("nothing to accept: every test goes as it was recorded")
+        print("nothing to accept: no test differs from its recording")
     return status
 
 
@@ -153,7 +153,9 @@ def _recorded_tests(
         complain(f"pallas verdict: there is no test {unknown[0]} with a recording in {FOLDER}")
         return USAGE
     if not tests:
-        complain(f"pallas verdict: no test in {FOLDER} has a recording; `pallas keep RUN` makes one of a run")
+        complain(
+            f"pallas verdict: no test in {FOLDER} has a recording; `pallas keep RUN` makes one from a run"
+        )
         return USAGE
     if live and project.verdict.live == "never":
         where = project.agents_file.name
@@ -256,35 +258,39 @@ def _print(verdict: "VerdictReached", as_json: bool) -> None:
 def verdict(
     context: typer.Context,
     tests: Annotated[
-        list[str] | None, typer.Argument(help="With --accept: these tests only.", metavar="[TEST]...")
+        list[str] | None, typer.Argument(help="For --accept: only these tests.", metavar="[TEST]...")
     ] = None,
     accept: Annotated[
         bool,
         typer.Option(
             "--accept",
-            help="Ask models as with --live, and make the runs of tests that differ their recordings.",
+            help="Ask models as with --live, and record again the tests that differ.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Ask models what becomes of the runs whose requests differ; it costs."),
+        typer.Option(
+            "--live",
+            help="Send the requests that differ to the models, and continue those runs; this costs money.",
+        ),
     ] = False,
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Say which recorded runs would go differently with the files as they are. No tool is called.
+    """Show which recorded runs would go differently with the files as they are now. Calls no tool.
 
-    No model is asked but with --live, from the first request that differs on; what that costs is said first.
-    Shows the last verdict of the running fleet; without one the kept tests are judged now.
-    Ends with 1 if a run would go differently.
+    Shows the last verdict of the running fleet. If none runs, the tests that have a recording are judged now.
+    Exit status: 1 if a run would go differently.
 
-    With --accept the tests are judged now, and those that come to their end with other words or calls are
-    recorded again; a test that expects something else keeps its recording.
+    With --live the models are asked, from the first request that differs on. The price is estimated first.
+
+    With --accept the tests are judged now and the models are asked. A test whose run ends with other texts or
+    calls is recorded again; a test whose expectations fail keeps its recording.
     """
     if tests and not accept:
-        complain("pallas verdict: name tests with --accept only")
+        complain("pallas verdict: tests can only be named with --accept")
         raise typer.Exit(USAGE)
     if accept:
         raise typer.Exit(accept_runs(tuple(tests or ()), reach_of(context, folder, url, token)))

@@ -35,7 +35,10 @@ async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
             "add the name to allowed_hosts: in its agents.yaml"
         )
     if status in (401, 403):
-        return Fault(FaultType.AUTH, f"{origin} answered HTTP {status}: see --token")
+        return Fault(
+            FaultType.AUTH,
+            f"{origin} answered HTTP {status}: give a valid token with --token or in PALLAS_TOKEN",
+        )
     if status in (413, 429, 500, 502, 503, 504):
         kind = FaultType.PROTOCOL if status == 413 else FaultType.TRANSPORT
         return Fault(kind, f"{origin} answered HTTP {status}" + (": too large" if status == 413 else ""))
@@ -57,9 +60,9 @@ def lost(error: Exception, origin: str, *, connected: bool = False) -> Fault:
     if isinstance(error, httpx2.TimeoutException):
         return Fault(FaultType.TIMEOUT, f"{origin} did not answer in time")
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return NoFleetAnswers(f"{origin} is no address of a fleet: write http://host:port")
+        return NoFleetAnswers(f"{origin} is not the address of a fleet: write http://host:port")
     if connected:
         return Fault(FaultType.TRANSPORT, f"the connection to {origin} broke off ({what})")
     if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
-        return NoFleetAnswers(f"what listens at {origin} gave no answer in HTTP ({what})")
+        return NoFleetAnswers(f"what listens at {origin} did not answer with HTTP ({what})")
     return Fault(FaultType.TRANSPORT, f"{origin}: {what}")

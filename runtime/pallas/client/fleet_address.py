@@ -150,7 +150,7 @@ def _origin(text: str, said_by: str) -> str:
         fine = False
     if not fine or not text.isprintable() or parts.username is not None or parts.query or parts.fragment:
         raise Fault(
-            FaultType.CONFIG, f"{said_by}: {one_line(text, 100)} is no address; write http://host:port"
+            FaultType.CONFIG, f"{said_by}: {one_line(text, 100)} is not an address; write http://host:port"
         )
     path = parts.path.rstrip("/")
     for own in (_WELL_KNOWN, "/api/v1"):

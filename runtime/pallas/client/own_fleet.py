@@ -314,7 +314,7 @@ class _Own:
 
         for agent in fleet.agents:
             if self._asked and agent.name != self._asked and (trouble := trouble_of(agent)):
-                self._say(f"{self._asked} is asked without {agent.name}: {trouble}")
+                self._say(f"{self._asked} answers without {agent.name}: {trouble}")
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Notice) and event.level == "error":

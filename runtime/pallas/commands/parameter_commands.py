@@ -62,7 +62,7 @@ async def system(host: ChatHost, rest: str) -> CommandOutcome:
         if rest and rest not in ('""', "''"):
             host.override(parameter_text.changed(host.overrides(), "systemOverride", rest))
             return CommandOutcome(
-                "From the next message on this is the instruction, in this conversation only."
+                "From the next message on, this is the instruction, in this conversation only."
             )
         notice = _taken_back(host, "systemOverride")
     elif rest:
@@ -84,10 +84,10 @@ async def append(host: ChatHost, rest: str) -> CommandOutcome:
     if rest and rest not in ('""', "''"):
         host.override(parameter_text.changed(host.overrides(), "systemAppend", rest))
         return CommandOutcome(
-            "From the next message on this follows the instruction, in this conversation only."
+            "From the next message on, this text follows the instruction, in this conversation only."
         )
     return CommandOutcome(
-        _taken_back(host, "systemAppend").strip() or "Nothing follows the agent's instruction."
+        _taken_back(host, "systemAppend").strip() or "No text was added to the agent's instruction."
     )
 
 
@@ -168,7 +168,7 @@ def _untold(host: ChatHost, name: str) -> str:
     names = [each.name for each in host.parameters()]
     near = get_close_matches(name.lower(), names, 1, 0.5)
     hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
-    return f"There is nothing called {one_line(name, 40)} to set. {hint}"
+    return f"There is no parameter or option {one_line(name, 40)}. {hint}"
 
 
 def forget_instruction(host: object) -> str:

@@ -53,7 +53,7 @@ def _text_or_mapping(value: Any) -> str:
 
 
 class IconEntry(FileModel):
-    """A picture of the agent in the catalogue."""
+    """A picture of the agent in the registry."""
 
     src: Annotated[str, TextRule(most=255), Field(examples=["icons/jarvis.png"])]
     """A URL, or the path of a picture in the project's folder, which the registry's port serves."""
@@ -95,15 +95,15 @@ class AgentEntry(FileModel):
     kind: Annotated[AgentKind, CHOICE]
     """What answers."""
     port: Annotated[Maybe[Port], Field(examples=[24201])] = None
-    """Where its MCP server listens; needed unless the project has one ``port`` for everything."""
+    """The port of its MCP server; required unless the project has one ``port`` for everything."""
     title: Maybe[_Title] = None
-    """Its name for people; without it the name, capitalised."""
+    """The name that people see; without it the name, capitalised."""
     description: Maybe[_Title] = None
     """One line on what it is for; without it the title."""
     capabilities: Annotated[
         tuple[Loose, ...] | None, Field(max_length=50, examples=[["coding", "review"]])
     ] = None
-    """What it can do, a word each: the bridge finds it by them, routers choose by them."""
+    """Words for what it can do: clients of the bridge search by them, routers choose by them."""
     examples: Annotated[
         tuple[Loose, ...] | None, Field(max_length=50, examples=[["Why does this test fail?"]])
     ] = None
@@ -111,21 +111,21 @@ class AgentEntry(FileModel):
     depends_on: Annotated[Needs | None, Field(examples=[["archivist"]])] = None
     """Agents that are started first: names, or names each with ``started``, ``ready`` or ``healthy``."""
     icons: Icons = ()
-    """Pictures in the catalogue: a URL or path, or a list of them and of ``{src, sizes}``."""
+    """Pictures in the registry: a URL or path, or a list of them and of ``{src, sizes}``."""
     run_timeout: Annotated[int, Field(ge=1, le=86_400)] = 1_800
     """Seconds that a run may take, without its wait for earlier messages; then it is stopped."""
     start_timeout: Annotated[float, Field(ge=0.1, le=3_600)] = 60.0
-    """Seconds it may take until it is ready; then that counts as a failure."""
+    """Seconds until it must be ready; after that the start counts as a failure."""
     restart: Restart = "on-failure"
-    """What becomes of it when it fails."""
+    """What happens when it fails."""
     unfinished_calls: UnfinishedCalls = None
-    """What becomes of a call whose answer was lost when a fleet died: patterns, before the project's."""
+    """What happens to a call whose answer was lost when a fleet died; comes before the project's patterns."""
     limits: LimitsEntry | None = None
-    """What its runs may spend, beside what the project says."""
+    """What its runs may spend; the project's limits apply too."""
     tools: ToolsSection | None = None
-    """Which calls it makes, which ones a person is asked about; of these and the project's the stricter."""
+    """Which calls it may make, which ones a person must allow; the stricter of these and the project's."""
     auth: AgentAuthValue = None
-    """Who may call this agent: ``off``, or a mapping; without it as the project says."""
+    """Who may call this agent: ``off``, or a mapping; without it the project's rules apply."""
 
     @classmethod
     def known(cls) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class AgentEntry(FileModel):
 
 
 class LlmEntry(AgentEntry):
-    """An agent of fast-agent's: an instruction, a model, and tools. It needs ``module`` or ``card``."""
+    """A fast-agent agent: an instruction, a model, and tools. It needs ``module`` or ``card``."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["module"]}, {"required": ["card"]}]})
 
@@ -161,25 +161,25 @@ class LlmEntry(AgentEntry):
     card: Annotated[Maybe[Line], Field(examples=["agents/jarvis.md"])] = None
     """A fast-agent card in place of a module: a file, or a folder of them."""
     agent: Maybe[Line] = None
-    """Which agent of the module or folder it serves, where none is named as the entry is."""
+    """The agent of the module or folder that is served, if none has the entry's name."""
     instance_scope: Annotated[InstanceScopeWord, CHOICE] = "pooled"
     """What a conversation gets: any warm instance, one of its own, or one for each request."""
     max_instances: Annotated[int, Field(ge=1, le=64)] = 8
-    """Warm instances at most, and so runs at a time."""
+    """The most warm instances, and so the most runs at a time."""
     servers: dict[str, RequiredEntry] | None = None
-    """MCP servers that the agent does not answer without: names with ``{required: true}``."""
+    """MCP servers without which the agent does not answer: names with ``{required: true}``."""
     max_iterations: Annotated[int, Field(ge=1)] = 12
-    """Steps of one run at most; then it ends with what it has."""
+    """The most steps of a run; after them it ends with what it has."""
     loop_repeat_threshold: Annotated[int, Field(ge=0)] = 3
-    """The same call with the same result so many times ends a run; 0 switches this off."""
+    """A run ends after this many equal calls with equal results; 0 switches this off."""
     isolation: Annotated[Isolation, CHOICE] = "none"
-    """With ``process`` it runs in a process of its own, and what ends that ends nothing else."""
+    """With ``process`` it runs in a process of its own; if that ends, nothing else does."""
     env: _Env = None
-    """What it has of the environment beside what programs get; needs ``isolation: process``."""
+    """Variables that it gets beside those that programs get; needs ``isolation: process``."""
     model_capabilities: CapabilitiesEntry | None = None
     """What this agent's model can do, key by key over the fleet's."""
     params: ParamsMapping = None
-    """What its runs ask of the model unless a call says otherwise."""
+    """Default parameters of its requests to the model."""
     providers: Annotated[
         tuple[ProviderEntry, ...] | None,
         Field(max_length=50, examples=[[{"id": "openai", "models": ["openai.gpt-4o"]}]]),
@@ -211,33 +211,33 @@ class HandlerEntry(AgentEntry):
     handler: Annotated[str, TextRule(), Field(examples=["my.code:AGENT"])]
     """The object that answers: ``module:NAME``."""
     params: ParamsMapping = None
-    """Parameters that a run hands to it unless a call says otherwise."""
+    """Default parameters of its runs."""
     capacity: Maybe[_Capacity] = None
-    """Runs at a time, 64; of a typed handler messages at a time, ``messages.per_agent``."""
+    """The most runs at a time, 64; for a typed handler the most messages, ``messages.per_agent``."""
     pure: bool = False
     """It does nothing but answer, ask models and send messages: a verdict may run it."""
     payload: Maybe[Annotated[str, TextRule(class_problem)]] = None
-    """What makes it a typed handler: the dataclass that it takes, ``module:Class``."""
+    """The dataclass that it takes, ``module:Class``; this makes it a typed handler."""
     agent: bool = False
-    """Its metadata has its own name. For typed handlers, as are all keys below."""
+    """Its metadata has its own name. This key and all keys below are for typed handlers."""
     timeout: Timeout = 30.0
     """Seconds for one message."""
     broadcast: bool = False
-    """Others may share its name as a target: what is sent there goes to all of them."""
+    """Other handlers may share its name as a target; a message to that name goes to all of them."""
     group: Maybe[Annotated[str, TextRule(group_problem)]] = None
-    """Whose name it shares: that of another with ``broadcast: true`` and the same ``payload``."""
+    """The name that it shares: that of a handler with ``broadcast: true`` and the same ``payload``."""
     isolation: Annotated[Isolation, CHOICE] = "none"
-    """With ``process`` it runs in a process of its own, and what ends that ends nothing else."""
+    """With ``process`` it runs in a process of its own; if that ends, nothing else does."""
     memory: Memory = None
     """Memory of its process, 64MB to 1TB, or a number of MiB; needs ``isolation: process``."""
     env: _Env = None
-    """What it has of the environment beside a few variables; needs ``isolation: process``."""
+    """Variables that it gets beside a few of the environment; needs ``isolation: process``."""
     forward_inbound_auth: bool = False
-    """Agents that it asks get the caller's bearer."""
+    """Send the caller's bearer to agents that it asks."""
     files: Files = None
     """Files and folders of the project that it may open beside its code; needs ``isolation: process``."""
     prompt: Prompt = None
-    """Put before what it asks a model; it cannot read it."""
+    """A text before each of its questions to a model; its code cannot read it."""
     peers: Peers = None
     """Agents that it may send messages to, beside its caller."""
 
@@ -254,15 +254,15 @@ class WorkerEntry(AgentEntry):
     cwd: Maybe[Line] = None
     """The folder where it runs; without it the project's."""
     dialect: Annotated[Dialect, CHOICE] = "auto"
-    """How it speaks; ``auto`` finds out."""
+    """Its protocol; ``auto`` detects it."""
     agent_id: Maybe[_Named] = None
     """Its id in ``session/new``; without it the agent's name."""
     request_timeout: Annotated[float, Field(ge=0.1, le=3_600)] = 30.0
-    """Seconds for what is asked of it beside turns."""
+    """Seconds for each request other than a turn."""
     capacity: _Capacity = 1_000
     """Runs at a time; more wait."""
     permissions: Annotated[Permissions, CHOICE] = "ask"
-    """What it is answered when it asks leave for something."""
+    """The answer to its requests for permission."""
 
 
 class RemoteEntry(AgentEntry):
@@ -273,17 +273,17 @@ class RemoteEntry(AgentEntry):
     url: Annotated[str, TextRule(url_problem), Field(examples=["https://HOST/mcp"])]
     """The MCP endpoint."""
     tool: Maybe[_Named] = None
-    """The tool that is asked; found out without it."""
+    """The tool that is called; without it Pallas finds it."""
     argument: Maybe[_Named] = None
-    """The argument of that tool that takes the text; found out without it."""
+    """The argument of that tool that takes the text; without it Pallas finds it."""
     conversation: Maybe[_Named] = None
-    """The argument that takes the handle of a conversation; found out without it."""
+    """The argument that takes the handle of a conversation; without it Pallas finds it."""
     headers: Annotated[dict[str, Word] | None, Secret()] = None
-    """Headers that are sent with every request."""
+    """Headers of every request."""
     forward_inbound_auth: bool = False
-    """The caller's own bearer is sent along; not beside ``headers.Authorization``."""
+    """Send the caller's own bearer; not with ``headers.Authorization``."""
     params: ParamsMapping = None
-    """Parameters that are sent unless a call says otherwise."""
+    """Default parameters of its runs."""
     capacity: _Capacity = 32
     """Runs at a time; more wait."""
 
@@ -296,7 +296,7 @@ class RouterEntry(AgentEntry):
     agents: Annotated[_Names | None, Field(examples=[["coder", "writer"]])]
     """The agents among whom it chooses."""
     by: Annotated[RouteBy, CHOICE] = "examples"
-    """What it goes by."""
+    """How it chooses."""
     ask: Maybe[Line] = None
     """The agent that is asked who answers; needed with ``by: model``, and only then."""
     fallback: Maybe[Line] = None

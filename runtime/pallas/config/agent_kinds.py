@@ -230,7 +230,7 @@ def _checked_names(section: Section, env: dict[str, str] | None) -> dict[str, st
     for name in env or {}:
         if not name or "=" in name or "\0" in name:
             section.error(
-                "env", f"{name or 'an empty text'} is not a name of a variable", "write NAME: value"
+                "env", f"{name or 'an empty text'} is not the name of a variable", "write NAME: value"
             )
     return env or {}
 

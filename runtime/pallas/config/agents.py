@@ -241,7 +241,7 @@ def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
             if "module" not in section:
                 ends = f"its name must end in {', '.join(SUFFIXES)}"
                 hint = "write module: for Python" if card.suffix == ".py" else ends
-                section.error("card", f"{entry.card} is no card", hint)
+                section.error("card", f"{entry.card} is not a card", hint)
         elif card is not None and is_file(card) and (problem := text_problem(card)):
             section.error(
                 "card", f"{entry.card} {problem}", "a card is a text in Markdown or YAML, saved as UTF-8"

@@ -47,7 +47,7 @@ def _version_problem(text: str) -> str | None:
 
 
 class AgentsFile(FileModel):
-    """A project of Pallas: who is in the fleet, and where each agent listens."""
+    """A Pallas project: the agents of the fleet, and where each of them listens."""
 
     # Agents need ports of their own unless there is one for everything.
     model_config = ConfigDict(
@@ -62,7 +62,7 @@ class AgentsFile(FileModel):
     name: Annotated[str, TextRule(most=100), Field(examples=["my-project"])]
     """The project's name, on screen and in the log."""
     version: Annotated[str, TextRule(_version_problem, most=255)] = "1.0.0"
-    """Published with every agent, and what its MCP server says of itself: one version, in quotes."""
+    """The version that is published for every agent and that its MCP server reports, in quotes."""
     host: Annotated[str, TextRule(host_problem), Field(examples=["my-host.example.com"])] = "localhost"
     """The host in published URLs: a name or an address, no scheme, no port."""
     namespace: Annotated[
@@ -70,25 +70,25 @@ class AgentsFile(FileModel):
         TextRule(_namespace_problem, pattern=f"^{_NAMESPACE.pattern}$"),
         Field(examples=["com.example.project"]),
     ] = "local.pallas"
-    """What is before the slash in published names."""
+    """The part of published names before the slash."""
     registry_port: Port = DEFAULT_REGISTRY_PORT
-    """Where the catalogue is served; left out where there is one ``port`` for everything."""
+    """The port of the registry; leave it out if there is one ``port`` for everything."""
     port: Maybe[Port] = None
     """One port for everything: the registry, and each agent at ``/agents/NAME/mcp``."""
     public_url: Maybe[Annotated[str, TextRule(public_url_problem)]] = None
-    """How callers reach ``port`` from outside, where a proxy is before it: an http or https URL."""
+    """The http or https URL at which callers reach ``port`` through a proxy."""
     drain_timeout: Annotated[float, Field(ge=0, le=3_600)] = DEFAULT_DRAIN_TIMEOUT
-    """Seconds that runs in flight have when the fleet is asked to stop; then they are cut short."""
+    """Seconds that runs in flight may take when the fleet is asked to stop; then they are cut short."""
     drain: Annotated[Drain, CHOICE] = "finish"
-    """What becomes of runs of conversations then: cut short, or handed over to the next fleet."""
+    """What happens to runs of conversations then: they are cut short, or handed over to the next fleet."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes that serve the project on the same ports; ``pallas dev`` is one all the same."""
+    """Processes that serve the project on the same ports; ``pallas dev`` always uses one."""
     unfinished_calls: UnfinishedCalls = None
-    """What becomes of a call whose answer was lost when a fleet died: the first pattern that fits."""
+    """What happens to a call whose answer was lost when a fleet died; the first matching pattern applies."""
     trusted_servers: Annotated[tuple[Loose, ...] | None, Field(examples=[["docs"]])] = None
-    """MCP servers whose tools are called again when they say that they only read, or are idempotent."""
+    """MCP servers whose hints are trusted: tools marked read-only or idempotent may be called again."""
     tools_lock: Maybe[Annotated[LockMode, CHOICE]] = None
-    """Tools that are not as in ``tools.lock``: ``hold`` keeps them from models, ``warn`` only reports."""
+    """Tools that differ from ``tools.lock``: ``hold`` keeps them from models, ``warn`` only reports them."""
     tools: ToolsSection | None = None
     """Which calls are made, which ones a person is asked about, and which ones are never made."""
     approvals: ApprovalsSection | None = None
@@ -102,15 +102,15 @@ class AgentsFile(FileModel):
     bind: Maybe[Annotated[str, TextRule(bind_problem), Field(examples=["127.0.0.1"])]] = None
     """The address all ports listen on; ``0.0.0.0`` without it, ``127.0.0.1`` with ``pallas dev``."""
     allowed_hosts: Annotated[tuple[Loose, ...] | None, Field(examples=[["my-host.example.com"]])] = None
-    """Further names that may be in a request's Host or Origin; ``*`` is for one part of a name."""
+    """Further names that may be in a request's Host or Origin; ``*`` stands for one part of a name."""
     server_cards: bool = False
-    """Tell every caller what is at each port."""
+    """Publish at each port, for every caller, what is served there."""
     database_url: Maybe[Annotated[str, TextRule(database_url_problem), Secret()]] = None
-    """Where threads are: ``sqlite:///FILE``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, ``memory``."""
+    """Keeps threads: ``sqlite:///FILE``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, ``memory``."""
     step_texts_mib: Annotated[int, Field(ge=0, le=1_048_576)] = 2_048
-    """MiB that long texts in steps of runs may take in the database; of later ones the length is kept."""
+    """MiB that long texts of steps may take in the database; of later ones only the length is stored."""
     default_agent: Maybe[Line] = None
-    """The agent that is meant where a caller of the bridge names none."""
+    """The agent that answers if a caller of the bridge names none."""
     sessions: SessionLimits | None = None
     """How many sessions there may be, and for how long."""
     tasks: TasksConfig | None = None
@@ -124,17 +124,17 @@ class AgentsFile(FileModel):
     llm: LlmSection | None = None
     """The models that typed handlers may ask, over several backends."""
     plugins: Annotated[tuple[Loose, ...] | None, Field(examples=[["house_rules"]])] = None
-    """Modules of the project that add to Pallas: checks, and functions that hear events."""
+    """Modules of the project that add to Pallas: checks, and functions that receive events."""
     prices: Prices = None
-    """What models cost, by patterns of ``MODEL`` or ``PROVIDER.MODEL``: before the list of prices."""
+    """What models cost, by patterns of ``MODEL`` or ``PROVIDER.MODEL``; they precede the list of prices."""
     scripted: ScriptedSection | None = None
-    """A model that follows a script, for work without key and network."""
+    """A model that follows a script, for work without a key and a network."""
     servers: dict[str, ProgramEntry] | None = None
     """Programs started with the fleet, by name."""
     agents: Annotated[dict[str, AnyAgent] | None, Field(json_schema_extra={"propertyNames": AGENT_NAMES})] = (
         None
     )
-    """The agents by name. One at least, unless an ``organism.yaml`` beside this file has them."""
+    """The agents by name. At least one, unless an ``organism.yaml`` beside this file has them."""
 
     @classmethod
     def unknown_key(cls, key: str, section: Section) -> tuple[str, ...] | None:

@@ -44,7 +44,7 @@ _WEAK: Final = frozenset(
 def _digest_problem(text: str) -> str | None:
     if not _SHA256.fullmatch(text):
         return (
-            "is no SHA-256, which has 64 hex digits; "
+            "is not a SHA-256, which has 64 hex digits; "
             f"if this is the token itself, remove it: anyone who reads the file can use it; {_MAKE}"
         )
     digest = text.lower()
@@ -59,7 +59,7 @@ def _jwks_problem(text: str) -> str | None:
     if "@" in text.split("://", 1)[1].split("/", 1)[0]:
         return "holds a user name; keys are public, leave it out"
     if text.startswith("http://") and local_port(text) is None:
-        return "is not encrypted, so anyone on the way could give keys of their own; write https://"
+        return "is not encrypted, so an attacker on the network could send other keys; write https://"
     return None
 
 
@@ -75,7 +75,7 @@ TextOrList = Annotated[Annotated[str, TextRule(most=500), Tag("text")] | _Listed
 
 
 class TokenEntry(FileModel):
-    """A token that a caller may show, known by its hash alone."""
+    """A token of a caller; only its hash is stored."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["sha256"]})
     not_a_mapping: ClassVar = ("write {sha256: …}, never the token itself", _MAKE)
@@ -85,7 +85,7 @@ class TokenEntry(FileModel):
     scopes: Scopes = None
     """What its holder may do."""
     expires: Expires = None
-    """The last day (UTC) on which it is taken, such as 2027-01-31, or a moment."""
+    """The last day (UTC) on which it is accepted, such as 2027-01-31, or a moment."""
 
     @classmethod
     def unknown_key(cls, key: str, section: Section) -> tuple[str, ...] | None:
@@ -96,23 +96,23 @@ class TokenEntry(FileModel):
 
 
 class IssuerEntry(FileModel):
-    """Who signs JWTs that are taken. One of ``jwks_url``, ``public_key`` and ``secret_env`` is needed."""
+    """An issuer whose JWTs are accepted. One of ``jwks_url``, ``public_key`` and ``secret_env`` is needed."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in _KEYS]})
     not_a_mapping: ClassVar = ("write {issuer: …, audience: …, …}",)
 
     issuer: Annotated[str, TextRule(most=500), Field(examples=["https://id.example.com/"])]
-    """What ``iss`` of its tokens says."""
+    """The value of ``iss`` in its tokens."""
     audience: Annotated[TextOrList | None, Field(examples=["pallas"])]
-    """For whom tokens are meant: one of these must be in ``aud``."""
+    """The accepted audiences: one of these must be in ``aud``."""
     jwks_url: Maybe[Annotated[str, TextRule(_jwks_problem)]] = None
-    """Where its keys are: ``https://``, or ``http://`` on this machine."""
+    """The URL of its keys: ``https://``, or ``http://`` on this machine."""
     public_key: Maybe[Annotated[str, TextRule()]] = None
     """A PEM file with its key: RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519."""
     secret_env: Maybe[Annotated[str, TextRule(_variable_problem)]] = None
     """The variable with a secret that it shares with this fleet."""
     algorithms: Annotated[tuple[Loose, ...] | None, Field(examples=[["RS256"]])] = None
-    """Algorithms that are taken; without it those that fit the key."""
+    """Accepted algorithms; without it those that fit the key."""
 
 
 Tokens = Annotated[dict[str, TokenEntry] | None, at_most(1_000), Secret()]
@@ -129,11 +129,11 @@ class AuthSection(FileModel):
     jwt: Issuers = None
     """Issuers of JWTs by name."""
     scopes: Scopes = None
-    """What a caller needs, all of them."""
+    """The scopes that a caller needs, all of them."""
     public_health: bool = True
     """Health checks need no token."""
     dev: bool = False
-    """Tokens are asked for in ``pallas dev`` on loopback as well."""
+    """Callers need a token in ``pallas dev`` on loopback as well."""
 
 
 class AgentAuthSection(FileModel):
@@ -142,11 +142,11 @@ class AgentAuthSection(FileModel):
     not_a_mapping: ClassVar = ("allowed: off, or a mapping with tokens, jwt, scopes, public_health",)
 
     tokens: Annotated[tuple[Loose, ...] | None, Field(examples=[["ci"]])] = None
-    """Names of the project's tokens that are taken; no others are."""
+    """Names of the project's tokens that are accepted; all others are refused."""
     jwt: Annotated[tuple[Loose, ...] | None, Field(examples=[["corp"]])] = None
-    """Names of the project's issuers that are taken; no others are."""
+    """Names of the project's issuers that are accepted; all others are refused."""
     scopes: Scopes = None
-    """What a caller needs, in place of the project's."""
+    """The scopes that a caller needs, instead of the project's."""
     public_health: Maybe[bool] = None
     """Health checks of this agent need no token."""
 

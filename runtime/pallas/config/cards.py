@@ -159,7 +159,7 @@ def _missing(root: Path, card: Card, key: str, name: Name, known: list[str]) -> 
     for path in (beside.with_suffix(each) for each in SUFFIXES):
         unfit = _looked_at(path, shown(root, path)) if is_file(path) else None
         if isinstance(unfit, Mistake):
-            problem = f"{key} names {name.text}, and {unfit.where} is no card: it {unfit.problem}"
+            problem = f"{key} names {name.text}, and {unfit.where} is not a card: it {unfit.problem}"
             return MissingCard(name.where, (problem, unfit.hint), path)
     problem = f"{key} names {name.text}, and no card has that name"
     hint = allowed(known) or f"write {shown(root, beside)}"
@@ -196,7 +196,7 @@ def _near(root: Path, folder: Path) -> Iterable[Path]:
 
 
 def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Literal["other"] | None:
-    """Why a file is no card; None for a card, ``other`` where nobody expects one."""
+    """Why a file is not a card; None for a card, ``other`` where nobody expects one."""
     suffix = path.suffix.strip().casefold()
     if suffix not in SUFFIXES or _NO_CARDS.fullmatch(path.name) or is_folder(path):
         return "other"
@@ -220,7 +220,9 @@ def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Li
     if near is None and not is_strict:
         return "other"
     problem = f"has none of the keys that a card begins with ({', '.join(_CARD_KEYS)})"
-    return Mistake(Where(file, 1), "", problem, suggest(near) or "put what is no card into another folder")
+    return Mistake(
+        Where(file, 1), "", problem, suggest(near) or "move files that are not cards to another folder"
+    )
 
 
 def _text(path: Path) -> str:

@@ -37,13 +37,13 @@ def _as_list(value: Any) -> Any:
 
 def _share(value: float) -> float:
     if not 0 < value <= 1:
-        raise refused(f"{value:g} is no share of calls; allowed: above 0, up to 1")
+        raise refused(f"{value:g} is not a share of calls; allowed: above 0, up to 1")
     return value
 
 
 def _number(value: int) -> int:
     if not 1 <= value <= MAX_CALL:
-        raise refused(f"{value} is no number of a call; allowed: 1 to {MAX_CALL}")
+        raise refused(f"{value} is not the number of a call; allowed: 1 to {MAX_CALL}")
     return value
 
 
@@ -140,7 +140,9 @@ def _check_target(entry: FaultEntry, project: Project) -> None:
         elsewhere = [each.name for each in project.agents.values() if each.kind not in IN_PROCESS]
         if agent is None:
             known = ", ".join(map(repr, elsewhere)) or "none"
-            section.error("to", f"{name} is no agent of this project", f"workers and remote agents: {known}")
+            section.error(
+                "to", f"{name} is not an agent of this project", f"workers and remote agents: {known}"
+            )
         elif agent.kind in IN_PROCESS:
             problem = f"{name} answers in this fleet; faults are for workers and remote agents"
             section.error("to", problem, "name its model, or a server that it calls")
@@ -149,13 +151,11 @@ def _check_target(entry: FaultEntry, project: Project) -> None:
 def _rule(entry: FaultEntry) -> FaultRule:
     section, what = entry.at, entry.what
     if "at" not in section and "rate" not in section:
-        section.notes.error(
-            section.where, section.path, "does not say which calls", "add at: 1, or rate: 0.1"
-        )
+        section.notes.error(section.where, section.path, "does not name the calls", "add at: 1, or rate: 0.1")
     if "at" in section and "rate" in section:
         section.error("rate", "is given beside at", "allowed: one of them")
     if "seed" in section and "rate" not in section:
-        section.error("seed", "chooses nothing here", "it belongs to rate")
+        section.error("seed", "has no effect here", "it is for rate only")
     for key, kind in _BELONGS.items():
         if key in section and entry.is_given("what") and what != kind:
             section.error(key, f"does not belong to {what}", f"it belongs to {kind}")

@@ -132,7 +132,7 @@ def at_most(most: int) -> BeforeValidator:
 
 def _word(value: str) -> str:
     if "\0" in value:
-        raise PydanticCustomError("string_type", "is no word")
+        raise PydanticCustomError("string_type", "is not a word")
     return value
 
 

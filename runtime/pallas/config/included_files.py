@@ -59,7 +59,7 @@ def unfetched(agent: AgentConfig, where: Where, url: str, error: BaseException) 
     status = getattr(getattr(error, "response", None), "status_code", None) or getattr(error, "code", None)
     reason = f"the server answers {status}" if status else "there is no connection to it"
     if isinstance(error, UnicodeDecodeError):
-        reason = "it is no text in UTF-8"
+        reason = "it is not UTF-8 text"
     notes = Notes()
     problem = f"includes {redact_text(url)}, which cannot be fetched: {reason}"
     notes.error(where, f"agents.{agent.name}.instruction", problem, "correct the address, or include a file")

@@ -138,7 +138,7 @@ def _checked(section: Section, raw: bytes) -> tuple[str, tuple[str, ...]]:
             key = serialization.load_pem_public_key(raw)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         section.error(
-            "public_key", "is no public key", "needed: a PEM file that begins -----BEGIN PUBLIC KEY-----"
+            "public_key", "is not a public key", "needed: a PEM file that begins -----BEGIN PUBLIC KEY-----"
         )
         return "", ()
     algorithms = _fitting(key)

@@ -117,16 +117,16 @@ class TypedConfig:
 
 
 class PumpLimits(FileValue):
-    """How much typed handlers may do at once, and how much one run may be (HC-31)."""
+    """How much typed handlers may do at once, and how large one run may be."""
 
     pipelines: Annotated[int, Field(ge=1, le=10_000)] = 50
     """Runs of typed handlers at a time."""
     handlers: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Messages being handled at a time, in the whole fleet."""
     per_agent: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Messages being handled by one handler at a time; its own ``capacity`` goes before."""
+    """Messages being handled by one handler at a time; its own ``capacity`` takes precedence."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Messages that wait."""
+    """The most messages that wait."""
     per_run: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Messages of one run."""
     bytes: Annotated[int, Field(ge=1_024, le=16 * 1_048_576)] = 1_048_576
@@ -210,7 +210,7 @@ class SessionLimits(FileValue):
     ttl: Annotated[float, Field(ge=1, le=MAX_SECONDS)] = 3_600.0
     """Seconds after which a session is closed in any case, but never during a prompt."""
     reap_every: Annotated[float, Field(ge=0.1, le=MAX_SECONDS)] = 60.0
-    """Seconds between two looks for sessions to close."""
+    """Seconds between two searches for sessions to close."""
     concurrent: Annotated[int, Field(ge=1, le=100_000)] = 50
     """Requests to the bridge at a time."""
     prompt_bytes: Annotated[int, Field(ge=1, le=16 * 1_048_576)] = 1_048_576
@@ -239,14 +239,14 @@ class VerdictConfig(FileValue):
     """Which recorded runs would go differently after a save, while the fleet watches its files."""
 
     gate: Annotated[VerdictGate, BeforeValidator(_off), CHOICE] = "warn"
-    """``warn`` says so once the new version is live; ``hold`` keeps the old one until all are the same."""
+    """``warn`` reports runs that differ after the new version is live; ``hold`` before that."""
     recent: Annotated[int, Field(ge=0, le=200)] = 0
     """The last runs of each agent that are judged too, beside the kept tests."""
     timeout: Annotated[float, Field(ge=1, le=MAX_VERDICT_S)] = 60.0
     """Seconds for all runs; those that are not judged until then are ``not decided``. For both stages."""
     live: Annotated[LiveStage, CHOICE] = "never"
-    """Whether models are asked what becomes of runs whose requests differ: ``ask`` waits to be told to."""
+    """Whether requests that differ are sent to models: ``ask`` waits until a person starts that."""
     max_cost: Annotated[float, Field(ge=0, le=MAX_LIVE_COST, examples=[0.5])] = 1.0
-    """US dollars that asking models may cost at one save. What has no known price is not asked."""
+    """US dollars that asking models may cost at one save. A model without a known price is not asked."""
     concurrency: Annotated[int, Field(ge=1, le=16)] = 8
     """Runs for which models are asked at once."""

@@ -23,7 +23,7 @@ def _count(value: Any) -> int:
     """A number of tokens: ``200000``, ``200k`` or ``1.5M``."""
     found = _COUNT.fullmatch(str(value).strip()) if isinstance(value, int | float | str) else None
     if found is None or isinstance(value, bool):
-        raise refused("is no number of tokens; allowed: 200000, 200k or 1.5M")
+        raise refused("is not a number of tokens; allowed: 200000, 200k or 1.5M")
     number = Decimal(found[1]) * _UNITS[found[2].lower()]
     if number != int(number) or not 1 <= number <= MAX_TOKENS:
         raise refused("is out of range; allowed: 1 or more, such as 200k")
@@ -61,7 +61,7 @@ class DayLimitsEntry(FileModel):
 
 
 class LimitsEntry(FileModel):
-    """What an agent's runs may spend; the project's limits hold as well."""
+    """What an agent's runs may spend; the project's limits apply as well."""
 
     per_run: RunLimitsEntry | None = None
     """One run, together with the runs that it leads to."""
@@ -72,7 +72,7 @@ class LimitsEntry(FileModel):
 
 
 class ProjectLimitsEntry(FileModel):
-    """What runs, callers and agents may spend. A run that meets a limit ends with what it has."""
+    """What runs, callers and agents may spend. A run that reaches a limit ends with what it has."""
 
     per_run: RunLimitsEntry | None = None
     """One run, together with the runs that it leads to."""
@@ -81,7 +81,7 @@ class ProjectLimitsEntry(FileModel):
     per_agent: DayLimitsEntry | None = None
     """Each agent in a day, for all callers."""
     unpriced: Annotated[Unpriced, CHOICE] = "allow"
-    """With ``refuse`` no model is asked whose price is unknown, where a limit is in US dollars."""
+    """With ``refuse``, a model without a known price is not asked where a limit is in US dollars."""
 
 
 def limits_of(given: LimitsEntry | ProjectLimitsEntry | None) -> LimitsConfig:

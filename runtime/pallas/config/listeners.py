@@ -30,8 +30,8 @@ from .typed_handlers import (
     split_object,
 )
 
-_ITS_CODE: Final = "the handler's code says it, in its call of complete()"
-_ITS_PEERS: Final = "peers: says whom it may call"
+_ITS_CODE: Final = "the handler's code sets it, in its call of complete()"
+_ITS_PEERS: Final = "peers: names the agents that it may call"
 NOT_USED: Final[Mapping[str, str]] = {
     "model": _ITS_CODE,
     "temperature": _ITS_CODE,
@@ -39,9 +39,9 @@ NOT_USED: Final[Mapping[str, str]] = {
     "allowed_tools": _ITS_PEERS,
     "blocked_tools": _ITS_PEERS,
     "gateway": "agents of another fleet are `kind: remote` in agents.yaml",
-    "verbose": "the log has levels of its own, by agent",
-    "confirm_actions": "nothing asks before a handler is called",
-    "metadata": "a handler gets what the handler contract says, and no more",
+    "verbose": "the log has its own levels, by agent",
+    "confirm_actions": "no person is asked before a handler is called",
+    "metadata": "a handler gets only what the handler contract lists",
 }
 """Keys that such files have and that change nothing here, each with why."""
 # Says no more than that it is no agent, which is known.
@@ -81,15 +81,15 @@ class ListenerEntry(FileModel):
         TextRule(most=MAX_DESCRIPTION),
         MissingHint("required: what it is for; agents that may call it get this"),
     ]
-    """What it is for."""
+    """A description of its purpose."""
     agent: bool = False
     """Its metadata has its own name."""
     peers: Peers = None
     """Agents that it may send messages to, beside its caller."""
     broadcast: bool = False
-    """Others may share its name as a target: what is sent there goes to all of them."""
+    """Other handlers may share its name as a target; a message to that name goes to all of them."""
     prompt: Prompt = None
-    """Put before what it asks a model; it cannot read it."""
+    """A text before each of its questions to a model; its code cannot read it."""
     cpu_bound: bool = False
     """It runs in a process of its own."""
     timeout: Maybe[Timeout] = None

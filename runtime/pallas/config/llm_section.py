@@ -55,20 +55,20 @@ def _dashed(value: Any) -> Any:
 
 
 class BackendEntry(FileModel):
-    """One place that answers what handlers ask of a model."""
+    """A model endpoint that answers the questions of handlers."""
 
     provider: Annotated[str, TextRule(_provider_problem), Field(examples=["openai"])]
-    """Who answers, as fast-agent calls it; ``ollama`` is its ``generic``."""
+    """The provider, by its name in fast-agent; ``ollama`` stands for ``generic``."""
     id: Maybe[Annotated[str, TextRule(_id_problem, pattern=f"^{_ID.pattern}$")]] = None
-    """What it is called in metrics and events; without it the provider's name, numbered."""
+    """Its name in metrics and events; without it the provider's name with a number."""
     api_key_env: Maybe[Annotated[str, TextRule(_variable_problem, pattern=f"^{VARIABLE.pattern}$")]] = None
     """The variable that holds the key, of the environment or of ``.env``."""
     api_key: Annotated[str | None, Secret(), Field(examples=["${OPENAI_API_KEY}"])] = None
-    """The key, as ``${VARIABLE}``; not beside ``api_key_env``. Without either it is the project's own."""
+    """The key, as ``${VARIABLE}``; not with ``api_key_env``. Without either the project's own key is used."""
     base_url: Maybe[Annotated[str, TextRule(url_problem), Secret()]] = None
-    """Where it answers, an http or https URL; without it the provider's own."""
+    """Its http or https URL; without it the provider's own."""
     priority: Annotated[int, Field(ge=0, le=1_000_000)] = 1
-    """The lower comes first."""
+    """The backend with the lowest number is asked first."""
     rate_limit_tpm: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 100_000
     """Tokens a minute; 0 for any."""
     max_concurrent: Annotated[int, Field(ge=1, le=10_000)] = 20
@@ -78,11 +78,11 @@ class BackendEntry(FileModel):
     supported_models: Annotated[
         tuple[Loose, ...] | None, Field(max_length=100, examples=[["gpt-4o", "gpt-4.1"]])
     ] = None
-    """How the names of its models begin; ``*`` is any. Without it those of its provider."""
+    """The beginnings of the names of its models; ``*`` is any. Without it the models of its provider."""
 
 
 class LlmSection(FileModel):
-    """The models that typed handlers may ask. Without backends it is the project's ``default_model``."""
+    """The models that typed handlers may ask. Without backends they ask the project's ``default_model``."""
 
     strategy: Annotated[
         LlmStrategy,
@@ -212,7 +212,7 @@ def _models(entry: BackendEntry) -> tuple[str, ...]:
         if not text.strip() or len(text) > MAX_MODEL or any(letter.isspace() for letter in text.strip()):
             entry.at.error(
                 "supported_models",
-                "has an entry that is no name of a model",
+                "has an entry that is not the name of a model",
                 "write how the names begin, such as gpt-4o",
                 where=where,
             )

@@ -36,10 +36,10 @@ LIMITS: Final[Mapping[str, str]] = {
 NOT_USED: Final[Mapping[str, str]] = {
     "process_pool": "each listener with `cpu_bound: true` has a process of its own",
     "oob": "a fleet is controlled over its API, as docs/api.md says",
-    "meta": "rbac: in agents.yaml says who may see what",
+    "meta": "rbac: in agents.yaml decides who may see what",
     "gateways": "agents of another fleet are `kind: remote` in agents.yaml",
     "server": "the fleet serves at its port: MCP, the registry and the API",
-    "identity": "messages within a fleet are not signed; who calls it is asked by auth: in agents.yaml",
+    "identity": "messages within a fleet are not signed; auth: in agents.yaml identifies its callers",
 }
 """Keys that change nothing here, each with why."""
 _AtOnce = Annotated[int, Field(ge=1, le=10_000)]
@@ -239,7 +239,8 @@ def _look_at_backend(given: StateEntry | None) -> None:
         given.at.warn(
             "type",
             "is not used",
-            "what is under way is in the fleet's memory; database_url: of agents.yaml says where threads are",
+            "messages in flight are in the fleet's memory; database_url: in agents.yaml is where "
+            "threads are stored",
         )
 
 
@@ -261,7 +262,7 @@ def _look_at_auth(top: Section) -> None:
     if "auth" in top and not _is_off(top.table.get("auth")):
         top.error(
             "auth",
-            "is not supported here, so callers would not have to say who they are",
+            "is not supported here, so callers would not be identified",
             "write auth: in agents.yaml beside this file (docs/auth.md), and leave it out here",
         )
 

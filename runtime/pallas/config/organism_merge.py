@@ -95,7 +95,7 @@ def warn_of_own(organism: Organism, top: Section) -> None:
             place,
             f"organism.{key}",
             "is not used",
-            f"{top.where.file} says it"
+            f"{top.where.file} sets it"
             if overriding is not None
             else f"{top.where.file} is the project's file; write {key}: there",
         )

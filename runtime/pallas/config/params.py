@@ -84,7 +84,7 @@ PARAMS: Final = "Params"
 PARAMS_SCHEMA: Final[dict[str, Any]] = {
     "type": ["object", "null"],
     "additionalProperties": False,
-    "description": "Parameters of a run; null clears what is below.",
+    "description": "Parameters of a run; null clears a value from a lower level.",
     "properties": {
         each: _SCHEMAS[_SYNONYMS.get(key, key)]
         for key in (*DEFAULT_KEYS, *_SYNONYMS)

@@ -24,9 +24,9 @@ class ProgramEntry(FileModel):
     """A program of the project that agents call, such as an MCP server; started and ended with the fleet."""
 
     command: Annotated[Command, Field(examples=["python servers/docs.py", ["python", "servers/docs.py"]])]
-    """What is run: a list of words, or one text split as a shell splits it; no shell runs it."""
+    """The program and its arguments: a list, or one text that is split as by a shell; no shell runs it."""
     url: Annotated[str, TextRule(url_problem), Field(examples=["http://127.0.0.1:24250/mcp"])]
-    """What must answer; no other part of the project has its port."""
+    """The URL that must answer; no other part of the project may have its port."""
     cwd: Maybe[Line] = None
     """The folder where it runs; without it the project's."""
     env: dict[str, Word] | None = None
@@ -36,13 +36,13 @@ class ProgramEntry(FileModel):
     transport: Annotated[Literal["http", "stdio"], CHOICE] = "http"
     """How the program speaks; one that speaks ``stdio`` is served at ``url`` by the fleet."""
     restart: Restart = "on-failure"
-    """What becomes of it when it fails."""
+    """What happens when it fails."""
     required: bool = False
     """No agent that calls this program answers without it."""
 
 
 class ScriptedSection(FileModel):
-    """A model that follows a script, for work without key and network."""
+    """A model that follows a script, for work without a key and a network."""
 
     script: Annotated[Line, Field(examples=["model.yaml"])]
     """The file with the rules."""

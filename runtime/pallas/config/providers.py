@@ -48,13 +48,13 @@ class ProviderEntry(FileModel):
     """A provider that callers of the agent may choose."""
 
     id: Annotated[str, TextRule(_id_problem, pattern=f"^{_ID.pattern}$"), Field(examples=["openai"])]
-    """What it is called; each once in an agent."""
+    """Its id, unique in the agent."""
     models: Annotated[tuple[Loose, ...] | None, Field(examples=[["openai.gpt-4o"]])]
-    """Its models as in ``default_model``, the one that is used first; ``$group.name`` is looked up there."""
+    """Its models, written as in ``default_model``; the first one is used unless a caller chooses."""
     kind: Annotated[ProviderKind, CHOICE] = "llm"
-    """What it is for; the ones that are not ``llm`` are shown and cannot answer."""
+    """Its kind; a provider that is not an ``llm`` is listed and cannot answer."""
     capabilities: ProviderCapabilities | None = None
-    """What it can do; without it nothing is said of that."""
+    """What it can do, as callers see it."""
     display_name: Maybe[Annotated[str, TextRule(most=MAX_ID)]] = None
     """Its name for people."""
     description: Maybe[Annotated[str, TextRule(most=500)]] = None
@@ -94,7 +94,7 @@ def providers_of(
             allowed(answering),
         )
     elif default is not None and default not in answering:
-        section.error("default_provider", f'"{default}" is no llm and cannot answer', allowed(answering))
+        section.error("default_provider", f'"{default}" is not an llm and cannot answer', allowed(answering))
     elif not answering:
         section.error("providers", "none of them is an llm", "no provider could answer; add one of kind llm")
     chosen = default if default in answering else next(iter(answering), "")
@@ -161,7 +161,7 @@ def _models(entry: ProviderEntry) -> tuple[str, ...]:
 
 def _model_problem(spec: str) -> str | None:
     if not spec or any(letter.isspace() for letter in spec):
-        return "has an entry that is no name of a model; write it as openai.gpt-4o"
+        return "has an entry that is not the name of a model; write it as openai.gpt-4o"
     if spec.startswith("$"):
         return None  # a reference of the fast-agent configuration
     name = spec.partition("?")[0]
@@ -172,7 +172,7 @@ def _model_problem(spec: str) -> str | None:
     if not dot or not _PREFIX.fullmatch(prefix) or (model and prefix in PROVIDERS):
         return None
     if prefix in PROVIDERS:
-        return f"{spec} names no model; write one behind {prefix}."
+        return f"{spec} names no model; write one after {prefix}."
     near = nearest(prefix, PROVIDERS, cutoff=0.6)
     hint = f"did you mean {near}.{model}" if near else allowed(sorted(PROVIDERS))
     return f"{prefix} is not a provider of fast-agent; {hint}"

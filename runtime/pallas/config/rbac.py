@@ -54,7 +54,7 @@ class RbacSection(FileModel):
     not_a_mapping: ClassVar = ("write grants under it, or leave the key out",)
 
     enabled: Maybe[bool] = None
-    """Whether the rules hold; without it they do where there are any."""
+    """Whether the rules apply; without it they apply if there are any."""
     grants: Annotated[
         tuple[RuleEntry, ...] | None,
         Field(max_length=1_000, examples=[[{"to": ["token:ci"], "allow": ["run:agents"]}]]),

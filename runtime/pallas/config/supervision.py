@@ -28,16 +28,16 @@ def _shape(value: Any) -> str:
 
 
 class RestartEntry(FileModel):
-    """What becomes of what fails; what is left out depends on the kind of the agent."""
+    """What happens after a failure; the defaults depend on the kind of the agent."""
 
     policy: Annotated[RestartPolicy, CHOICE] = "on-failure"
-    """Whether it is started again; with ``always`` also when it ended well by itself."""
+    """Whether it is started again; with ``always`` also after an end without an error."""
     backoff: Maybe[_Seconds] = None
     """Seconds until it is started again, doubled with each failure; 1, and 0.5 for a worker."""
     backoff_max: Maybe[_Seconds] = None
     """Seconds at most until it is started again; 60, 10 for a worker, 30 for a remote agent."""
     crashes: Maybe[Annotated[int, Field(ge=1, le=1_000)]] = None
-    """So many failures within ``within`` are a crash loop: then only a person or a changed file starts it."""
+    """This many failures in ``within`` are a crash loop; then only a person or a changed file starts it."""
     within: Maybe[Annotated[float, Field(ge=1, le=86_400)]] = None
     """Seconds in which ``crashes`` are counted; 300, and 60 for workers and remote agents."""
 
@@ -55,7 +55,7 @@ def unfinished_of(given: UnfinishedCalls) -> tuple[tuple[str, UnfinishedPolicy],
 
 
 class NeedEntry(FileModel):
-    """How another agent has to be there."""
+    """The state that another agent must have first."""
 
     condition: Annotated[Condition, CHOICE] = "ready"
     """``started`` (its port answers), ``ready`` (it takes runs) or ``healthy`` (nothing is wrong)."""

@@ -19,7 +19,7 @@ def _text_or_mapping(value: Any) -> str:
 
 
 class ToolEntry(FileModel):
-    """Tools by name, as far as the arguments of a call and the tool's hints fit."""
+    """Tools by name, if the arguments of a call and the tool's hints fit."""
 
     tool: Annotated[Line, Field(examples=["shop__refund"])]
     """A pattern of ``server__tool`` or ``agent:NAME``; ``*`` stands for any text."""
@@ -50,7 +50,7 @@ class ApprovalsSection(FileValue):
     """How questions to people wait for their answer."""
 
     timeout: Annotated[float, Field(ge=1, le=7 * 86_400.0)] = 3_600.0
-    """Seconds that a question is open; then the call is not made, and the model is told so."""
+    """Seconds that a question is open; then the call is not made, and the model gets an error."""
 
 
 def tool_rules_of(given: ToolsSection | None, whose: str) -> ToolRuleSet | None:

@@ -181,7 +181,7 @@ def _plugins(given: AgentsFile, root: Path) -> tuple[str, ...]:
             given.at.refuse("plugins", f"{name} {problem}", where)
         elif module_file(root, name) is None:
             hint = suggest(module_like(root, name)) or "plugins of installed packages need no entry"
-            given.at.refuse("plugins", f"{name} is no module in the project's folder; {hint}", where)
+            given.at.refuse("plugins", f"{name} is not a module in the project's folder; {hint}", where)
     return tuple(dict.fromkeys(name for name, _ in names))
 
 

@@ -100,7 +100,7 @@ def memory_of(section: Section, *, isolated: bool) -> int:
     raw = node.value if isinstance(node, Leaf) and not isinstance(node.value, bool) else None
     found = _SIZE.fullmatch(str(raw).strip()) if isinstance(raw, int | str) else None
     if found is None:
-        section.error("memory", "is no size", "allowed: 256MB, 2GB, or a number of MiB", where=node.where)
+        section.error("memory", "is not a size", "allowed: 256MB, 2GB, or a number of MiB", where=node.where)
         return 0
     number, unit = int(found[1]), found[2].upper()
     plain_bytes = not unit and str(raw).strip().lower().endswith("b")

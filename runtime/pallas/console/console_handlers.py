@@ -124,7 +124,7 @@ class LineRouter:
         name, text = self.addressed(line)
         known = {each.name for each in self._agents()}
         if not name:
-            return _prompt("say who it is for: @agent text; /agents lists them")
+            return _prompt("name an agent: @agent text; /agents lists them")
         if name not in known:
             return _prompt(f"there is no agent {one_line(name, 80)}; /agents lists them")
         if not text:
@@ -169,7 +169,7 @@ class LineRouter:
 
     def _schema(self, name: str) -> str:
         if not name:
-            return "say whose it is: /schema agent; /agents lists them"
+            return "name an agent: /schema agent; /agents lists them"
         found = next((each for each in self._agents() if each.name == name), None)
         if found is None:
             return f"there is no agent {one_line(name, 80)}; /agents lists them"

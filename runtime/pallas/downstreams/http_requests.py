@@ -326,7 +326,7 @@ def _error_of(body: bytes) -> dict[str, Any] | None:
 
 
 def _failure(request: httpx2.Request, error: httpx2.TransportError) -> httpx2.Response:
-    what = "cannot connect" if isinstance(error, _NOT_SENT) else "the connection broke in the middle of it"
+    what = "cannot connect" if isinstance(error, _NOT_SENT) else "the connection was lost in the middle of it"
     text = f"{what} ({type(error).__name__}: {error})" if str(error) else what
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": text}}
     return httpx2.Response(503, json=body, request=request, extensions={_OURS: True})

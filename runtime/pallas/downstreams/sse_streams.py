@@ -87,7 +87,7 @@ def _checked(url: str, named: str) -> str:
         endpoint = urljoin(url, named)
         own, other = urlsplit(url), urlsplit(endpoint)
     except ValueError:
-        raise NoEndpointError(f"its endpoint is no address: {one_line(named, 100)}") from None
+        raise NoEndpointError(f"its endpoint is not an address: {one_line(named, 100)}") from None
     if (own.scheme, own.netloc) != (other.scheme, other.netloc):
         origin = one_line(f"{other.scheme}://{other.hostname}", 100)
         raise NoEndpointError(

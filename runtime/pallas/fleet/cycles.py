@@ -21,7 +21,7 @@ def waiting_above(context: FleetContext, run_id: str, agent: str) -> tuple[str, 
         if waiting.count(agent) >= most:
             raise Fault(
                 FaultType.UPSTREAM,
-                f"{agent} asks itself, by way of others: all of its {most} instances wait for this one; "
+                f"{agent} asks itself through other agents: all of its {most} instances wait for this one; "
                 "end it earlier, or raise max_instances",
             )
     return waiting

@@ -327,7 +327,7 @@ class DynamicAgents:
     async def _leave(self, agent: FleetAgent) -> None:
         name = agent.name
         self._members.remove(
-            name, "it was taken out" if is_registered(agent.config) else "it was deleted", DRAIN_SECONDS
+            name, "it was unregistered" if is_registered(agent.config) else "it was deleted", DRAIN_SECONDS
         )
         self._context.current.forget_agent(name)
         await self._members.gone([agent.config])

@@ -110,7 +110,7 @@ class _Sink:
             self._failures = 0
 
     def _complain(self, error: BaseException) -> None:
-        over = "; it hears no more events" if self._failures == _MAX_FAILURES else ""
+        over = "; it receives no more events" if self._failures == _MAX_FAILURES else ""
         text = one_line(f"plugin {self._name}: {_HOOK} failed: {type(error).__name__}: {error}", 300) + over
         log.warning("%s", text, exc_info=error)
         self._hub.publish(Notice(level="warning", text=text))

@@ -67,7 +67,7 @@ MAX_SAID: Final = 20_000
 """Characters of one row of what a run said."""
 _NOTHING_STORED: Final = (
     "this fleet keeps nothing: it was started without a database, and its conversations end with it; "
-    "database_url: in agents.yaml or PALLAS_DATABASE_URL says where to keep them"
+    "database_url: in agents.yaml or PALLAS_DATABASE_URL names the database to keep them in"
 )
 
 
@@ -198,8 +198,7 @@ class LocalPort(FleetPort):
         if not given:
             raise Fault(
                 FaultType.CONFIG,
-                "there is nothing to save: no parameter is set here but the instruction's, which is "
-                "never saved",
+                "there is nothing to save: no parameter is set here, and the instruction is never saved",
             )
         resource = await catalog.get("agent", agent)
         before = Params.read(resource.spec.get("defaultParams") or {}, strict=False)

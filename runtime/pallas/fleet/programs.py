@@ -298,7 +298,7 @@ class Programs:
             await fresh.start()
             return
         if problem := await asyncio.to_thread(_unfit, config):
-            self._keep(before, f"{problem}; the program that runs goes on")
+            self._keep(before, f"{problem}; the running program stays in use")
             return
         apart = _port_of(config) != _port_of(before.config)
         if not apart:
@@ -312,11 +312,11 @@ class Programs:
                 await before.stop()
         elif apart:
             await fresh.stop()
-            self._keep(before, f"{_why(fresh)}; the program that runs goes on at {before.config.url}")
+            self._keep(before, f"{_why(fresh)}; the running program stays in use at {before.config.url}")
         elif _run_of(config) != _run_of(before.config):
             await self._bring_back(before.config, fresh)
         else:
-            why = "its files are what changed, so it cannot run as before: correct them"
+            why = "its own files changed, so it cannot run as before: correct them"
             self._say(f"server {name}: {_why(fresh)}; {why}")
 
     async def _bring_back(self, config: ServerConfig, failed: Program) -> None:

@@ -302,7 +302,7 @@ def _described(handler: Any, name: str) -> tuple[str, str]:
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not all(isinstance(each, str) and each for each in given):
-        raise _wrong(name, 'has capabilities that are no list of words; write for example ("coding",)')
+        raise _wrong(name, 'has capabilities that are not a list of words; write for example ("coding",)')
     return tuple(dict.fromkeys(one_line(each, 64) for each in given))
 
 

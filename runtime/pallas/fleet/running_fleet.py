@@ -56,7 +56,7 @@ def running_fleet(project: Project, problem: str) -> OtherFleet | None:
         if why is _NO_TOKEN and any(os.environ.get(name, "").strip() for name in VARIABLES):
             return OtherFleet(f"it runs as {first[1]}, at {origin}", origin)
         return OtherFleet(
-            f"it runs as {first[1]}, at {origin}, and wants a token, but {why}. Put its token into "
+            f"it runs as {first[1]}, at {origin}, and needs a token, but {why}. Put its token into "
             f"{FULL_VARIABLE} and run `pallas dev --attach {origin}`, or stop it (kill {first[2]}) and start "
             "the project here"
         )

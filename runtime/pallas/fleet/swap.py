@@ -167,9 +167,9 @@ class VersionSwap:
         downstream = project.downstreams.get(name)
         place = shown(project.root, scripts[0]) if scripts else str(downstream.where) if downstream else ""
         fix = f"fix {place} and save it" if place else "fix it and save it"
-        text = f"server {name} worked and does not start any more: {lost.error}"
+        text = f"server {name} worked and no longer starts: {lost.error}"
         text = f"{place}: {text}" if place else text
-        hint = f"{fix}; restart {self._host.name} to go on without that server"
+        hint = f"{fix}; restart {self._host.name} to continue without that server"
         raise Fault(FaultType.CONFIG, one_line(f"{text}; {hint}", 600), data={"place": place})
 
     async def unapplied(self) -> tuple[Change, ...]:

@@ -141,7 +141,7 @@ class Takeover:
             "wait here": len(estate.queued),
         }
         what = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        text = f"runs that a fleet left in the middle: {what}"
+        text = f"runs that another fleet left unfinished: {what}"
         log.warning("%s", text)
         self._hub.publish(Notice(level="warning", text=text))
 

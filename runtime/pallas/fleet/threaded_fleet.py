@@ -164,7 +164,7 @@ class ThreadedFleet(RunningFleet):
     def _absent(self) -> str:
         """Why no fleet answers."""
         if self._state is FleetState.FAILED:
-            return "the fleet could not start; fix what it says and start it again"
+            return "the fleet could not start; fix what it reports and start it again"
         ended = self._thread.ident is not None and not self._thread.is_alive()
         stopped = ended or self._stopping.is_set()
         return "the fleet is not running any more" if stopped else "the fleet is starting; ask in a moment"

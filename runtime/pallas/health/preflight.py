@@ -261,7 +261,7 @@ def _problem(check: _Check, response: _Response) -> tuple[str, bool, str]:
         return response.problem, response.certain, ""
     if status in (401, 403):
         if endpoint.key in ("", endpoint.api.key):
-            return f"it wants an API key (HTTP {status}); put {check.variable} into .env", True, ""
+            return f"it needs an API key (HTTP {status}); put {check.variable} into .env", True, ""
         return f"the API key was refused (HTTP {status}); correct {check.key_place}", True, ""
     if status in _NO_LIST and endpoint.lists:
         return "", True, ""  # it need not have a list of models

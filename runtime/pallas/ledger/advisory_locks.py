@@ -243,7 +243,7 @@ async def _timeline(connection: Any) -> int | None:
     try:
         found = await connection.fetchval(_TIMELINE, timeout=_ANSWER_SECONDS)
     except asyncpg.PostgresError as error:
-        log.debug("the server tells no timeline: %s", one_line(str(error)))
+        log.debug("the server did not report its timeline: %s", one_line(str(error)))
         return None
     return int(found)
 

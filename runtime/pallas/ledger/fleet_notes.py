@@ -77,7 +77,7 @@ class FleetNotes:
         try:
             await self._database.write(work)
         except Fault as fault:
-            log.warning("the other fleets did not hear a note (%s): %s", topic, fault.message)
+            log.warning("a note did not reach the other fleets (%s): %s", topic, fault.message)
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: str) -> None:
         try:

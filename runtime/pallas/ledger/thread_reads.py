@@ -101,7 +101,7 @@ class ThreadReads:
     ) -> Page[ThreadRecord]:
         """Threads, last used first, without those of nested runs; ``limit`` 1 to 200.
 
-        With ``branches_of`` only those that go on from the thread of that id.
+        With ``branches_of`` only those that continue from the thread of that id.
         With ``search`` only those with all its words in one message or in the title, with a snippet.
         Raises Fault (PROTOCOL) on a bad cursor or search.
         """

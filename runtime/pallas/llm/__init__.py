@@ -18,11 +18,16 @@ async def complete(
     agent_id: str | None = None,
     **params: Any,
 ) -> LLMResponse:
-    """Ask a model, from within a typed handler. ``messages`` as ``{"role": ..., "content": ...}``.
+    """Ask a model from within a typed handler and return its answer.
 
-    An empty ``model`` is the project's own; ``params`` are an agent's. ``agent_id`` is accepted and ignored:
-    the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
-    its tokens, LimitReached where ``limits:`` of agents.yaml leave no room.
+    ``model`` is the name of a model; empty stands for ``default_model`` of the project. ``messages`` are
+    objects ``{"role": ..., "content": ...}``, at most 2,000 with 4 MiB of text; the last one is of a user or
+    a tool. ``params`` are parameters of a model, such as ``temperature=0.2``. ``agent_id`` is ignored: the
+    fleet knows which handler asks.
+
+    Raises Fault: CONFIG outside of a message or for an unknown model, PROTOCOL for a wrong message or
+    parameter, TIMEOUT, TRANSPORT, UPSTREAM or AUTH if no backend answers. Raises BudgetExhausted when the
+    conversation has used up its tokens, and LimitReached when ``limits:`` in agents.yaml are reached.
     ``docs/providers.md#models-for-handlers`` describes how a backend is chosen.
     """
     invocation = current()

@@ -183,7 +183,7 @@ class BackendRequest:
             return f"{failed.id} failed: {one_line(self._faults[failed.id].message, 160)}"
         again = f", round {number}" if number > 1 else ""
         if backend.failing:
-            return f"all of them failed a moment ago{again}"
+            return f"all of them failed just now{again}"
         return {
             "failover": "first by priority",
             "round-robin": "next in turn",

@@ -86,7 +86,7 @@ def read_params(given: Mapping[str, Any]) -> Params:
     params = Params.read({name: value for name, value in given.items() if value is not None}, strict=True)
     for key in _REFUSED:
         if key in params.values:
-            raise _wrong(key, "is no parameter of complete(); say it in messages, or leave it out")
+            raise _wrong(key, "is not a parameter of complete(); write it in messages, or leave it out")
     return params
 
 
@@ -136,7 +136,7 @@ def _arguments(where: str, inner: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
-            raise _wrong(f"{where}.arguments", "is no JSON") from None
+            raise _wrong(f"{where}.arguments", "is not JSON") from None
     if arguments is None:
         return {}
     if not isinstance(arguments, Mapping):

@@ -153,7 +153,8 @@ class _Guard:
             del _printed[next(iter(_printed))]
         if self._seen == 1:
             log.warning(
-                "server %s wrote a line on its stdout that is no JSON-RPC message: %s; only messages belong "
+                "server %s wrote a line on its stdout that is not a JSON-RPC message: %s; only "
+                "messages belong "
                 "there, anything else on stderr. Further lines are counted",
                 self._name,
                 shown,
@@ -215,7 +216,7 @@ class _Guard:
                 while self.process.returncode is None:  # noqa: ASYNC110 - nothing tells when it is known
                     await asyncio.sleep(_LOOK_S)
         if (status := self.process.returncode) is None:
-            words = "closed its stdout and runs on"
+            words = "closed its stdout and keeps running"
         elif status < 0:
             words = f"was killed by {_signal_name(-status)}"
         else:

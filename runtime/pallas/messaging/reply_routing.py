@@ -58,7 +58,7 @@ class ReplyRouter:
             try:
                 messages = self._read(reply.raw, endpoint, frame.caller)
             except PayloadFault as fault:
-                self._refuse(frame, "", None, fault, f"its bytes are no messages: {fault.message}")
+                self._refuse(frame, "", None, fault, f"its bytes are not messages: {fault.message}")
                 return
         if endpoint is None:  # An agent of another kind can only respond.
             self._respond(frame, frame.agent, [payload for _, payload in messages])

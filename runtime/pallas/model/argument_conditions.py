@@ -82,19 +82,19 @@ _MISSING: Final = object()
 def condition_of(path: str, text: Any) -> ArgumentCondition:
     """The condition as it is written in a file. Raises ValueError with ``problem; hint``."""
     if steps_of(path) is None:
-        raise ValueError(f"{path} is no path; write it as `amount`, `order.total` or `items[*].price`")
+        raise ValueError(f"{path} is not a path; write it as `amount`, `order.total` or `items[*].price`")
     if isinstance(text, bool | int | float):
         return ArgumentCondition(path, "==", text)
     match = _CONDITION.fullmatch(str(text).strip())
     if match is None:
-        raise ValueError(f"{text} is no condition; {_HELP}")
+        raise ValueError(f"{text} is not a condition; {_HELP}")
     operator, rest = match[1], match[2].strip()
     if operator == "matches":
         _check_pattern(rest)
         return ArgumentCondition(path, "matches", rest)
     value = _list(rest) if operator == "in" else _literal(rest)
     if operator in (">", ">=", "<", "<=") and not _is_number(value):
-        raise ValueError(f"{rest} is no number, and {operator} compares numbers; {_HELP}")
+        raise ValueError(f"{rest} is not a number, and {operator} compares numbers; {_HELP}")
     return ArgumentCondition(path, operator, value)  # type: ignore[arg-type]
 
 
@@ -158,7 +158,7 @@ def _check_pattern(pattern: str) -> None:
     try:
         regex.compile(pattern)
     except (regex.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{pattern} is no regular expression ({error}); see Python's module re") from None
+        raise ValueError(f"{pattern} is not a regular expression ({error}); see Python's module re") from None
 
 
 def _literal(text: str) -> Any:
@@ -172,7 +172,7 @@ def _literal(text: str) -> Any:
 
 def _list(text: str) -> list[Any]:
     if not (text.startswith("[") and text.endswith("]")):
-        raise ValueError(f"{text} is no list; {_HELP}")
+        raise ValueError(f"{text} is not a list; {_HELP}")
     try:
         found = json.loads(text)
     except ValueError:

@@ -34,7 +34,7 @@ def _text(value: Any) -> str:
         return "{" + ",".join(f"{_text(name)}:{_text(named[name])}" for name in ordered) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_text, value)) + "]"
-    raise ValueError(f"{type(value).__name__} is no JSON value")
+    raise ValueError(f"{type(value).__name__} is not a JSON value")
 
 
 def _number(value: float) -> str:

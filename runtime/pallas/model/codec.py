@@ -116,7 +116,7 @@ def encode_event(event: Event) -> dict[str, Any]:
 def decode_event(document: Any) -> Event | None:
     """The event from plain JSON values, None for an unknown kind. Raises Undecodable."""
     if not isinstance(document, dict):
-        raise Undecodable("an event is no JSON object")
+        raise Undecodable("an event is not a JSON object")
     kind = EVENTS.get(str(document.get("type", "")))
     return decode(kind, document) if kind is not None else None
 

@@ -163,7 +163,7 @@ class LoopStopped(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContinued(RunEvent):
-    """This fleet goes on with a run that another one, or its former process, left in the middle."""
+    """This fleet continues a run that another one, or its own earlier process, left unfinished."""
 
     attempt: int
     # A line for each call whose answer was lost: ``server/tool: told``, with what is done about it
@@ -227,7 +227,7 @@ class ModelRetry(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMissing(RunEvent):
-    """The run goes on without the tools of an MCP server."""
+    """The run continues without the tools of an MCP server."""
 
     server: str
     why: str  # a few words

@@ -139,8 +139,8 @@ class FleetPort(ABC):
     async def past_runs(self, limit: PageSize = 50) -> tuple[PastRun, ...]:
         """The last runs of all fleets of the ledger that are over, the oldest first.
 
-        A run has at most its last 500 events, and all runs together 5,000; the newest have theirs. Of these a
-        token that may only look gets no texts.
+        A run has at most its last 500 events, and all runs together 5,000; the newest have theirs. A token
+        that may only read gets no texts.
         """
 
     @operation("GET /runs/{run_id}/steps", scope=TokenScope.TEXTS, title="read steps", when_stopped=())
@@ -151,7 +151,7 @@ class FleetPort(ABC):
     async def step(
         self, run_id: RunId, number: Annotated[int, ArgumentRules(minimum=1, maximum=10**9)]
     ) -> StepDetail:
-        """One of them, with its request and its response. UPSTREAM if there is none."""
+        """One step, with its request and its response. UPSTREAM if there is none."""
 
     @operation(
         "GET /runs/{run_id}/unfinished_calls",
@@ -171,14 +171,14 @@ class FleetPort(ABC):
 
     @operation("POST /verdict/live", title="ask models for the verdict", result_key="said")
     async def ask_models(self) -> str:
-        """Begin to ask models what becomes of the runs whose requests differ; what that takes, in words.
+        """Begin to send the requests that differ to models; returns in words how much that takes.
 
-        Returns at once: ``VerdictReached`` reports what they said. Raises Fault (CONFIG) if none is asked.
+        Returns at once: ``VerdictReached`` reports the outcome. Raises Fault (CONFIG) if none may be asked.
         """
 
     @operation("GET /runs/{run_id}/limits", scope=TokenScope.READ, title="read limits", when_stopped=())
     async def run_limits(self, run_id: RunId) -> tuple[AccountStatus, ...]:
-        """The limits that hold for a run of this fleet, with what remains; empty if it is over for long."""
+        """The limits that hold for a run of this fleet, with what remains; empty if it ended long ago."""
 
     @operation("GET /runs/{run_id}/said", scope=TokenScope.TEXTS, title="read what a run said")
     async def said(self, run_id: RunId) -> tuple[MessageRecord, ...]:
@@ -192,7 +192,7 @@ class FleetPort(ABC):
     async def recording(self, run_id: RunId) -> str:
         """A run that is over with all that it led to: the tar archive of its recording, in base64.
 
-        UPSTREAM if there is none, CONFIG if it goes on.
+        UPSTREAM if there is none, CONFIG if it is not over.
         """
 
     @operation("POST /runs/{run_id}/fork", title="fork run {run_id} at step {step}", deadline_s=70.0)
@@ -206,9 +206,9 @@ class FleetPort(ABC):
     ) -> str:
         """Continue from a step of a run that is over; the id of the new run, which has begun.
 
-        The step is done once more: a question of the agent to its model, or a call in such a step, which
-        has ``result`` unless that is None and is then not made. An empty ``message`` or ``model`` is that of
-        the run. Raises Fault: UPSTREAM if there is no such run, PROTOCOL for a step from which none goes on.
+        The step is done once more: a question of the agent to its model, or a call in such a step, which has
+        ``result`` unless that is None and is then not made. An empty ``message`` or ``model`` is that of the
+        run. Raises Fault: UPSTREAM if there is no such run, PROTOCOL for a step that none can continue from.
         """
 
     @operation("GET /runs/{run_id}/messages", scope=TokenScope.TEXTS, title="read messages", when_stopped=())
@@ -305,7 +305,7 @@ class FleetPort(ABC):
         branches_of: Cursor = "",
     ) -> Page[ThreadRecord]:
         """Durable threads, last used first. With ``search`` those with all its words in one message or in the
-        title, each with a snippet; with ``branches_of`` those that go on from the thread of that id.
+        title, each with a snippet; with ``branches_of`` those that continue from the thread of that id.
         """
 
     @operation("GET /agents/{agent}/thread", scope=TokenScope.TEXTS, title="read threads")
@@ -368,7 +368,7 @@ class FleetPort(ABC):
         always: bool = False,
         content: Annotated[Mapping[str, Any] | None, ArgumentRules()] = None,
     ) -> Question:
-        """Answer an open question; returns it as it is then. ``QuestionAnswered`` tells the others.
+        """Answer an open question; returns it as it is then. ``QuestionAnswered`` reports it to the others.
 
         ``always`` allows the tool for the rest of the thread; ``content`` are the fields of a form. Raises
         Fault: UPSTREAM if there is none, or it is answered already; PROTOCOL for content that does not fit
@@ -385,11 +385,11 @@ class FleetPort(ABC):
     async def runs_elsewhere(
         self, known: Annotated[str, ArgumentRules(maximum=10_000)] = "", here: str = ""
     ) -> tuple[RunElsewhere, ...]:
-        """The runs of other replicas that run, at most 200 of them, and those that ended in the last minute.
+        """The runs in flight of other replicas, at most 200, and those that ended in the last minute.
 
-        Of others than ``here``, the one whose events the caller reads: another worker process may answer.
-        ``known`` are ids of runs, at most 200, with commas between them: how these are is told too, whoever
-        has them, also this fleet.
+        ``here`` is the replica whose events the caller reads; its runs are left out, although another worker
+        process may answer. ``known`` are ids of runs, at most 200, with commas between them: their states are
+        reported too, whichever fleet has them.
         """
 
     @operation("POST /replicas/{replica}/drain", title="drain replica {replica}", result_key="draining")

@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode
 REQUIRED: Final = inspect.Parameter.empty
 """Marks a parameter without a default."""
 
-READ_ONLY: Final = "read-only: this token may only look"
+READ_ONLY: Final = "read-only: this token may only read"
 """The refusal of a change to a token that may only look."""
 
 MAX_ID: Final = 200

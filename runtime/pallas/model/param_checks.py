@@ -44,7 +44,7 @@ def _inside(value: Any) -> Iterable[Any]:
 def as_json(key: str, value: Any) -> Any:
     """The value itself. Raises Fault (PROTOCOL) if it is not JSON."""
     if not is_json(value):
-        raise wrong(key, f"is no JSON of at most {MAX_DEPTH} levels in valid Unicode")
+        raise wrong(key, f"is not JSON of at most {MAX_DEPTH} levels in valid Unicode")
     return value
 
 

@@ -105,7 +105,7 @@ class Params:
             found[key] = None if value is None else as_json(str(name), CHECKS[key](str(name), value))
         if extra:
             if found.get("extra", {}) is None:
-                raise wrong(next(iter(extra)), "is no parameter, and extra is null; leave one of them out")
+                raise wrong(next(iter(extra)), "is not a parameter, and extra is null; leave one of them out")
             added = {name: as_json(name, value) for name, value in extra.items()}
             found["extra"] = CHECKS["extra"]("extra", {**found.get("extra", {}), **added})
         return Params(found)

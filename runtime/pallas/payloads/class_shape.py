@@ -52,7 +52,7 @@ def derived(kind: object) -> Derived:
     """Read a class. Raises Fault (CONFIG) with the class, the field, and the allowed types."""
     try:
         if not isinstance(kind, type):
-            raise _Refused(f"{shown(kind)} cannot be a payload: it is no class; give a dataclass")
+            raise _Refused(f"{shown(kind)} cannot be a payload: it is not a class; give a dataclass")
         derived_class = _dataclass(kind, ())
     except _Refused as refused:
         raise Fault(FaultType.CONFIG, str(refused)) from None
@@ -68,7 +68,7 @@ class _Refused(Exception):
 def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
     name = one_line(str(getattr(kind, "__name__", kind)), 100)
     if not dataclasses.is_dataclass(kind):
-        raise _Refused(f"{name} cannot be a payload: it is no dataclass; put @dataclass above it")
+        raise _Refused(f"{name} cannot be a payload: it is not a dataclass; put @dataclass above it")
     if kind in above:
         raise _Refused(
             f"{name} cannot be a payload: it contains itself, so that a message could be endless; {ALLOWED}"
@@ -90,7 +90,7 @@ def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
         ) from None
     elements = getattr(kind, "ELEMENTS", {})
     if not isinstance(elements, Mapping):
-        raise _Refused(f"{name} cannot be a payload: ELEMENTS is no mapping of fields to elements")
+        raise _Refused(f"{name} cannot be a payload: ELEMENTS is not a mapping of fields to elements")
     parts: dict[str, Derived | type[Enum]] = {}
     fields = []
     for field in dataclasses.fields(kind):
@@ -181,7 +181,7 @@ def _type(
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         nested = _dataclass(hint, above)
         return nested.shape, nested, ()
-    raise _refusal(owner, name, f"{_shown(hint)} is no type of a message's field")
+    raise _refusal(owner, name, f"{_shown(hint)} is not a type that a field of a message can have")
 
 
 def _choice(owner: str, name: str, hint: Any, choices: tuple[Any, ...], *, enum: bool) -> Scalar:

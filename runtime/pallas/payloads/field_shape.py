@@ -107,7 +107,7 @@ class PayloadShape:
 def problem(shape: PayloadShape) -> str | None:
     """Return why the class cannot be used for messages, None if it can: names and sizes."""
     if not _is_name(shape.name):
-        return f"{shape.name} is no name that XML can have"
+        return f"{shape.name} is not a valid XML name"
     if shape.depth() > MAX_NESTED:
         return f"more than {MAX_NESTED} dataclasses inside one another"
     if sum(1 for _ in shape.walk()) > MAX_FIELDS:
@@ -119,7 +119,10 @@ def _names(shape: PayloadShape) -> str | None:
     taken: set[str] = set()
     for field in shape.fields:
         if not _is_name(field.element):
-            return f"{shape.name}.{field.name}: {field.element} is no name for XML; ELEMENTS can give another"
+            return (
+                f"{shape.name}.{field.name}: {field.element} is not a valid XML name; ELEMENTS "
+                f"can give another"
+            )
         if field.element in taken:
             return f"{shape.name}.{field.name}: two fields have the element {field.element}"
         taken.add(field.element)

@@ -95,7 +95,7 @@ class PayloadType:
     def from_json(cls, given: Mapping[str, Any]) -> "PayloadType":
         """Return the type from what ``to_json`` returned. Raises PayloadFault."""
         if not isinstance(given, Mapping):
-            raise PayloadFault("this describes no class of messages: it is no object")
+            raise PayloadFault("this describes no class of messages: it is not an object")
         key = given.get("key")
         if not isinstance(key, str) or len(key) > 1_000:
             raise PayloadFault("this describes no class of messages: its key is a text")

@@ -147,7 +147,7 @@ def _exact_of(value: Any) -> str:
     if not isinstance(value, Decimal):
         raise wrong(value, _EXACT)
     if not value.is_finite():
-        misfit("is no finite number", _EXACT)
+        misfit("is not a finite number", _EXACT)
     return format(_short(value), "f")
 
 

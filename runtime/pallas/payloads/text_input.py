@@ -43,7 +43,7 @@ def read_text(kind: PayloadType, text: str, *, limit: int = MAX_BYTES) -> tuple[
         except _Refused as error:
             raise PayloadFault(f"{kind.name} {error}; expected JSON such as {_example(kind)}") from None
         except (ValueError, RecursionError) as error:
-            why = f"is no JSON: {one_line(str(error), 80)}"
+            why = f"is not JSON: {one_line(str(error), 80)}"
         else:
             return kind.pack(values, limit=limit), "json"
     elif bare.startswith("<"):
@@ -52,7 +52,7 @@ def read_text(kind: PayloadType, text: str, *, limit: int = MAX_BYTES) -> tuple[
         _refuse_other(kind, bare)
     if kind.text_field is not None:
         return kind.pack({kind.text_field: text}, limit=limit), "text"
-    why = why or f"is no plain text: {shown(text.strip())}"
+    why = why or f"is not plain text: {shown(text.strip())}"
     raise PayloadFault(f"{kind.name} {why}; expected JSON such as {_example(kind)}, or the same as XML")
 
 
@@ -168,7 +168,7 @@ def _with_escapes(text: str) -> str:
             continue
         end = text.find(_CLOSING[opened[0]], opened.end())
         if end < 0:
-            # Later ones of its kind have no end either, and the text is no XML: do not search again.
+            # Later ones of its kind have no end either, and the text is not XML: do not search again.
             break
         done += (_escaped(text[at : opened.start()]), text[opened.start() : end])
         at = end

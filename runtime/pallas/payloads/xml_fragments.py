@@ -71,7 +71,7 @@ def _read(data: bytes) -> list[Element]:
     try:
         around = etree.fromstring(b"<_>" + data + b"</_>", parser)
     except etree.XMLSyntaxError as error:
-        raise PayloadFault(f"the reply is no XML: {one_line(error.msg or '', 120)}") from None
+        raise PayloadFault(f"the reply is not XML: {one_line(error.msg or '', 120)}") from None
     roots = list(around)
     if not roots or len(roots) > MAX_ROOTS:
         raise PayloadFault(f"the reply has {len(roots)} elements at its root; expected 1 to {MAX_ROOTS}")

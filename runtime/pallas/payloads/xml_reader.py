@@ -94,7 +94,7 @@ class XmlReader:
         try:
             parser.Parse(data, True)
         except expat.ExpatError as error:
-            raise Malformed(f"is no XML: {expat.ErrorString(error.code)} in line {error.lineno}") from None
+            raise Malformed(f"is not XML: {expat.ErrorString(error.code)} in line {error.lineno}") from None
         return reader.element()
 
     def of_element(self, element: Element) -> Element:
@@ -183,7 +183,7 @@ class _Reader:
     def element(self) -> Element:
         """The finished element."""
         if self._root is None or self._stack:
-            raise Misfit("is no XML: no element in it")
+            raise Misfit("is not XML: no element in it")
         return self._root
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:

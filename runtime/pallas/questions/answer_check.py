@@ -27,7 +27,7 @@ def checked(question: Question, answer: QuestionAnswer) -> QuestionAnswer:
     try:
         size = len(canonical(answer.content))
     except ValueError as error:
-        raise _unfit(f"content is no JSON object: {error}") from None
+        raise _unfit(f"content is not a JSON object: {error}") from None
     if size > MAX_ANSWER:
         raise _unfit(f"content has {size} characters, at most are {MAX_ANSWER}")
     _check(answer.content, question.schema)

@@ -23,7 +23,7 @@ def clean_schema(schema: Any) -> dict[str, Any]:
     """
     fields = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(fields, Mapping) or schema.get("type", "object") != "object":
-        raise _wrong("it is no object with properties")
+        raise _wrong("it is not an object with properties")
     if len(fields) > MAX_FIELDS:
         raise _wrong(f"it has {len(fields)} fields, of at most {MAX_FIELDS}")
     cleaned: dict[str, Any] = _Cleaner().clean(schema)
@@ -49,7 +49,7 @@ class _Cleaner:
             return {self._name(key): self.clean(each, depth + 1) for key, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.clean(each, depth + 1) for each in value]
-        raise _wrong(f"it holds a {type(value).__name__}, which is no JSON")
+        raise _wrong(f"it holds a {type(value).__name__}, which is not JSON")
 
     def _name(self, key: Any) -> str:
         if not isinstance(key, str) or key in ("$ref", "$dynamicRef"):

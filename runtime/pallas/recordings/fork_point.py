@@ -88,7 +88,7 @@ class _ForkedRun:
         if target.step.kind in _CALLS:
             return self._at_call(target, result)
         if result is not None:
-            raise _wrong("result", f"step {number} is no call, and only a call has a result")
+            raise _wrong("result", f"step {number} is not a call, and only a call has a result")
         before = self._answered(number - 1)
         said = tuple(self._said(before, target))
         if said and not said[-1].calls:

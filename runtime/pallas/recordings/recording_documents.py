@@ -143,7 +143,7 @@ class _Writer:
         return value
 
     def _file(self, text: str) -> str:
-        """The reference to the file of a picture; the text itself if it is no picture in base64."""
+        """The reference to the file of a picture; the text itself if it is not a picture in base64."""
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):

@@ -94,8 +94,8 @@ def read(path: Path) -> Recording:
         return _recording_in(_files_in(path), str(path))
     if not path.is_file():
         raise BadRecording(
-            f"{path}: there is no such folder or archive; `pallas record RUN` writes one of a run, and "
-            "`pallas get runs` lists those"
+            f"{path}: there is no such folder or archive; `pallas record RUN` writes one, and "
+            "`pallas get runs` lists the runs"
         )
     _check_bounds(1, path.stat().st_size, str(path))
     return read_archive(path.read_bytes(), str(path))

@@ -14,8 +14,9 @@ _IN_FOLDER: Final = "^[1-9][0-9]*-[^/]*/"
 """Of the path of a file of a run."""
 _AS_IN: Final[dict[str, Any]] = {
     "type": "object",
-    "description": "What the request has in common with that of an earlier step of the run: these fields "
-    "whole, and of a conversation so many messages from its first on.",
+    "description": "What the request shares with that of an earlier step of the run: these fields "
+    "as a whole, and "
+    "this many messages from the beginning of the conversation.",
     "properties": {
         "step": {"type": "integer", "minimum": 1},
         "fields": {"type": "array", "items": {"type": "string"}},
@@ -31,7 +32,9 @@ _STEP: Final[dict[str, Any]] = {
         "additionalProperties": {"type": "string"},
     },
     "as_in": {"$ref": "#/$defs/AsIn"},
-    "request": {"description": "What was sent, without what as_in names; arguments of a call of a tool"},
+    "request": {
+        "description": "What was sent, without the parts that as_in names; for a tool call its arguments"
+    },
     "response": {"description": "What came back: the model's answer, or the result of the call"},
 }
 
@@ -66,7 +69,7 @@ def recording_schema() -> dict[str, Any]:
                     "project": {"type": "string"},
                     "runs": {
                         "type": "array",
-                        "description": "The folders of the runs, each behind the run that asked for it",
+                        "description": "The folders of the runs, each after the run that asked for it",
                         "items": {"type": "string"},
                         "minItems": 1,
                     },

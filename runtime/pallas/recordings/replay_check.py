@@ -98,7 +98,7 @@ class _Check:
             {"status": run.status, "fault": run.fault, "answer": run.answer} for run in (before, after)
         )
         for field in differences(was, now, same):
-            yield ReplayDifference(before.agent, "the run ends otherwise", field=field, run=before.id)
+            yield ReplayDifference(before.agent, "the run ends differently", field=field, run=before.id)
 
     def _nested(
         self, before: tuple[RecordedRun, Step | None], after: tuple[RecordedRun, Step | None]

@@ -121,7 +121,9 @@ class _RuleReader:
         if "error" in section and ("say" in section or "call" in section):
             section.error("error", "is given beside say or call", "allowed: only error, or say and call")
         if when.tool and when.last == "user":
-            when.at.error("tool", "a user's message is no tool's result", "leave it out, or write last: tool")
+            when.at.error(
+                "tool", "a user's message is not a tool's result", "leave it out, or write last: tool"
+            )
         _refuse_empty(section, "call", _NO_CALLS)
         return ScriptRule(
             when=when,

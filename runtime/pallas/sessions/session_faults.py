@@ -37,7 +37,8 @@ def not_theirs(session: str) -> Fault:
 def no_thread(thread: str, agent: str) -> Fault:
     """The caller has no such thread to begin a session on (UPSTREAM)."""
     text = (
-        f"Thread not found: {one_line(thread, 80)}; it is no thread of yours with {agent}: name its agent as "
+        f"Thread not found: {one_line(thread, 80)}; it is not a thread of yours with {agent}: name "
+        f"its agent as "
         "agentId, or leave threadId out to begin another"
     )
     return Fault(FaultType.UPSTREAM, text, data={REASON: "not_found", "key": "threadId"})

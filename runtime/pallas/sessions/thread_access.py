@@ -57,7 +57,7 @@ class Threads:
             found = tuple(each for each in found if each.agent == agent) or found
         if len(found) > 1:
             names = ", ".join(each.agent for each in found)
-            raise conflict(f"several agents ({names}) have a thread of that handle; say agent=NAME")
+            raise conflict(f"several agents ({names}) have a thread of that handle; add agent=NAME")
         if not found:
             raise other_identity("thread") if named and is_secret(name) else _no_thread()
         return found[0]

@@ -91,7 +91,7 @@ class ElicitedQuestions:
     async def _answer(self, question: Question, given: Any) -> str:
         """Give the client's answer; returns why it does not fit the form, for the client to ask again."""
         if (answer := answer_of(question, given)) is None:
-            return "the answer is none that the protocol knows"
+            return "the answer is not valid in the protocol"
         try:
             await self._questions.answer(question.id, answer, self._principal)
         except Fault as fault:

@@ -79,7 +79,7 @@ def check_message(body: bytes) -> CheckedMessage:
         is_batch = body.lstrip()[:1] == b"["
         return CheckedMessage(None, (INVALID_REQUEST, _BATCH if is_batch else _NO_OBJECT))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return CheckedMessage()  # the SDK says where it is no JSON
+        return CheckedMessage()  # the SDK says where it is not JSON
 
 
 def _check(message: _Envelope) -> CheckedMessage:

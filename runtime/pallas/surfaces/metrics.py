@@ -78,7 +78,7 @@ class LlmMetrics:
         self._requests = counter("requests", "Questions of handlers that ended", "backend", "outcome")
         self._tokens = counter("tokens", "Tokens of handlers' questions", "backend", "direction")
         self._failovers = counter(
-            "failovers", "Questions that a backend was asked instead of one that failed", "backend"
+            "failovers", "Questions sent to a backend after another one failed", "backend"
         )
         self._waits = Histogram(
             "pallas_llm_wait_seconds",
@@ -89,7 +89,7 @@ class LlmMetrics:
         )
         self._seconds = Histogram(
             "pallas_llm_request_seconds",
-            "How long backends took that answered",
+            "How long the backends that answered took",
             ["backend"],
             buckets=_LLM_SECONDS,
             registry=registry,
@@ -149,13 +149,13 @@ class Metrics:
         self._unpriced = counter("unpriced_steps", "Answers of models without a known price", *_PAID)
         self._hops = counter(
             "auth_hops",
-            "HTTP requests of runs by what credential went along",
+            "HTTP requests of runs, by the credential that was sent",
             "agent",
             "downstream",
             "source",
         )
         self._aborts = counter("agent_loop_aborted", "Loops stopped by a guard", "agent", "reason")
-        self._continued = counter("runs_continued", "Runs that another fleet had left in the middle", "agent")
+        self._continued = counter("runs_continued", "Runs that another fleet had left unfinished", "agent")
         self._blocked = counter("loop_blocked", "Times that code blocked the event loop", "agent")
         self._seconds = Histogram(
             "pallas_run_seconds", "Wall time of a run", ["agent"], buckets=_SECONDS, registry=registry
@@ -368,7 +368,7 @@ class _Supervision:
             "pallas_agent_crashes", "Failures in the window of its restart policy", labels=["agent"]
         )
         self._restarts = CounterMetricFamily(
-            "pallas_agent_restarts", "Starts by itself after a failure", labels=["agent"]
+            "pallas_agent_restarts", "Automatic restarts after a failure", labels=["agent"]
         )
         self._reloads = CounterMetricFamily(
             "pallas_agent_reloads", "Versions that a reload or a rollback put in place", labels=["agent"]

@@ -224,7 +224,10 @@ def _answered() -> tuple[str | None, Mapping[str, Any]]:
     try:
         state, given = context.request_state, context.input_responses or {}
     except ValidationError:
-        text = "inputResponses has something that is no answer; send the result of each request under its key"
+        text = (
+            "inputResponses has something that is not an answer; send the result of each request "
+            "under its key"
+        )
         raise Fault(FaultType.PROTOCOL, text) from None
     return state, {key: each.model_dump(mode="json", by_alias=True) for key, each in given.items()}
 

@@ -255,7 +255,7 @@ def key_of(context: FastMCPRequestContext | None) -> str:
     if given is None:
         return ""
     if not isinstance(given, str) or not is_key(given):
-        text = f'_meta["{IDEMPOTENCY_META}"] is no key; send 1 to {MAX_KEY} printable ASCII characters'
+        text = f'_meta["{IDEMPOTENCY_META}"] is not a key; send 1 to {MAX_KEY} printable ASCII characters'
         raise Fault(FaultType.PROTOCOL, text)
     return given
 
@@ -344,7 +344,7 @@ def _history(agent: str, rows: Any) -> tuple[Message, ...]:
 def _row(row: Any) -> Message | str:
     """Return a row of ``history`` as a message, or the reason why it is invalid."""
     if not isinstance(row, dict):
-        return "it is no object; write role and content"
+        return "it is not an object; write role and content"
     role, content = row.get("role"), row.get("content")
     if role not in ("user", "assistant"):
         return "its role is neither user nor assistant"

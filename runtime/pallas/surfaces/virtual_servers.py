@@ -218,7 +218,7 @@ class Virtual:
 
     def _warn(self, project: str, agent: str) -> None:
         text = (
-            f"{one_line(project, 100)}: {agent} is no tool at /projects/{quote(project)}/mcp, where "
+            f"{one_line(project, 100)}: {agent} is not a tool at /projects/{quote(project)}/mcp, where "
             f"{PREFIX}{agent} is the name of an MCP server already; rename that server"
         )
         log.warning("%s", text, extra={"agent": agent})

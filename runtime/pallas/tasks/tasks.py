@@ -334,7 +334,7 @@ class Tasks:
         except asyncio.CancelledError:
             end = failed(work, CANCELLED, gone=self._stopping())
         except Exception:
-            log.exception("task %s of %s broke", work.record.id[:8], work.record.agent)
+            log.exception("task %s of %s failed", work.record.id[:8], work.record.agent)
             text = "the task failed; the log has the details"
             end = broken(Fault(FaultType.INTERNAL, text))
         finally:

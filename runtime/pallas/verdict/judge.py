@@ -69,7 +69,7 @@ class Judge:
             return Judgement("not decided", what=f"recording: {run.problem}")
         gone = sorted(each for each in run.agents & self._affected if each not in self._project.agents)
         if gone:
-            return Judgement("fails", gone[0], "it is no agent of the project any more")
+            return Judgement("fails", gone[0], "it is no longer an agent of the project")
         if why := undecidable(run, self._project, self._affected):
             return Judgement("not decided", what=why)
         return None if any(True for _ in units) else self._by_expectations(run)

@@ -146,8 +146,8 @@ def _other_calls(recorded: Recording, live: Recording) -> Judgement | None:
     """The first call that is made in one of them only, more often than in the other."""
     before, after = calls_of_all(recorded), calls_of_all(live)
     for what, recording, more, less in (
-        ("calls {}, and did not", live, after, before),
-        ("does not call {}, and did", recorded, before, after),
+        ("now also calls {}", live, after, before),
+        ("no longer calls {}", recorded, before, after),
     ):
         for run, each in _calls(recording):
             key = run.agent, each.step.name, repr(canonical_value(loaded(each.request)))

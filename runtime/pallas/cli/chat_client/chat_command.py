@@ -96,7 +96,11 @@ async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[
         # Someone is editing the files: a running fleet answers as before.
         if (there := await _in_spite(options.root)) is None:
             raise
-        terminal.note("warning: the project's files have mistakes now; the running fleet is asked", "")
+        terminal.note(
+            "warning: the project's files have mistakes now; the running fleet answers with its "
+            "last valid files",
+            "",
+        )
         async with connect(there, token) as api:
             yield api
         return

@@ -73,7 +73,7 @@ class Host:
         """Return the settings of the conversation."""
         return (
             ShownParameter(
-                "stream", "on" if self.streams else "off", "Text while it is written.", ("on", "off")
+                "stream", "on" if self.streams else "off", "Show text while it is written.", ("on", "off")
             ),
         )
 
@@ -110,7 +110,7 @@ class Host:
     async def export(self, form: str, path: str) -> str:
         """Write the thread to a file; by default in the folder where the command was started."""
         if not self.thread:
-            raise _wrong("Nothing was said yet.")
+            raise _wrong("This conversation has no messages yet.")
         found = self._api.items(f"/threads/{part(self.thread)}/messages", most=_MAX_EXPORT, visible=False)
         messages = [each async for each in found]
         target, kind = target_of(self._base, path, form, self._agent)
@@ -213,7 +213,7 @@ class Host:
     async def retry(self) -> str:
         """Send the last message again."""
         if self._last is None:
-            raise _wrong("Nothing was asked yet.")
+            raise _wrong("This conversation has no question yet.")
         self.again = self._last
         return f"Asking again: {one_line(self._last[0], 100)}"
 

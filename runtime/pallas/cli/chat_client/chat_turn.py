@@ -170,13 +170,13 @@ class ChatTurn:
             self._tell(f"(answered by {one_line(str(routed), 100)}, chosen by {self._agent})")
         rerouted = self._answer.chosen.get("rerouted")
         for line in rerouted if isinstance(rerouted, list) else ():
-            self._tell(f"(another provider: {one_line(str(line), 300)})")
+            self._tell(f"(answered by another provider: {one_line(str(line), 300)})")
         notices = self._answer.chosen.get("notices")
         for line in notices if isinstance(notices, list) else ():
             self._tell(f"({one_line(str(line), 300)})")
         missing = self._answer.chosen.get("missingServers")
         for name, why in missing.items() if isinstance(missing, dict) else ():
-            self._tell(f"(without {one_line(str(name), 100)}: {one_line(str(why), 200)})")
+            self._tell(f"(answered without the server {one_line(str(name), 100)}: {one_line(str(why), 200)})")
 
     def _take(self, chunk: Mapping[str, Any], parts: list[str]) -> None:
         kind = chunk.get("type")
@@ -230,9 +230,10 @@ class ChatTurn:
             self._end_text()
         del parts[self._stands :]
         self._tell(
-            "[the provider broke off and was asked again: the text since the last tool starts again]"
+            "[the provider's answer broke off; it is asked again, and the text since the last tool "
+            "starts again]"
             if self._stands or self._answer.tools
-            else "[the provider broke off and was asked again: the answer starts again]"
+            else "[the provider's answer broke off; it is asked again, and the answer starts again]"
         )
 
     def _tell(self, line: str) -> None:

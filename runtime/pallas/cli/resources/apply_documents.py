@@ -92,7 +92,7 @@ def apply(sources: Sequence[str], dry_run: bool, reach: FleetLocation) -> int:
     The status is 1 when something is wrong. When a check finds it, nothing was changed.
     """
     if not sources:
-        complain("pallas apply: say what: -f FILE, -f DIR, or -f - for stdin")
+        complain("pallas apply: name what to apply: -f FILE, -f DIR, or -f - for stdin")
         return 2
     notes = Notes()
     try:

@@ -212,7 +212,7 @@ def _params_file(path: Path) -> dict[str, Any]:
         found = yaml.safe_load(read_file(path))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise Wrong(f"{path}{f':{mark.line + 1}' if mark else ''}: is no YAML or JSON") from error
+        raise Wrong(f"{path}{f':{mark.line + 1}' if mark else ''}: is not YAML or JSON") from error
     if not isinstance(found, dict):
         raise Wrong(f"{path}: must hold a mapping of parameters, as in temperature: 0.2")
     return {str(key): value for key, value in found.items()}

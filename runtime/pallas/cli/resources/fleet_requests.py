@@ -30,7 +30,7 @@ _SHOWN_NAMES: Final = 20
 _LAST: Final = "last"
 """In place of a run's id: the one that began last."""
 HOW: Final = (
-    "start the fleet of this project with `pallas --serve` or `pallas dev`, or say where another one is "
+    "start the fleet of this project with `pallas --serve` or `pallas dev`, or name another one "
     "with --url http://host:port"
 )
 

@@ -140,7 +140,8 @@ def _said(*lines: str, token: str = f"export {TOKEN}=… before it is started") 
 
 def _desktop(targets: Sequence[ServerEntry]) -> list[str]:
     return _said(
-        "goes into claude_desktop_config.json (Settings > Developer > Edit Config), below what is there; "
+        "add this to claude_desktop_config.json (Settings > Developer > Edit Config), beside the "
+        "servers that it has; "
         "macOS: ~/Library/Application Support/Claude/, Windows: %APPDATA%\\Claude\\, "
         "Linux: ~/.config/Claude/",
         "restart Claude Desktop"

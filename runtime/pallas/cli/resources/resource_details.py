@@ -58,7 +58,7 @@ def describe(words: Sequence[str], reach: FleetLocation, output: str = "text") -
         return USAGE
     if not all(name for _, name in things):
         complain(
-            f"pallas describe: say which {things[0][0].word}; `pallas get {things[0][0].plural}` lists them"
+            f"pallas describe: name the {things[0][0].word}; `pallas get {things[0][0].plural}` lists them"
         )
         return USAGE
 

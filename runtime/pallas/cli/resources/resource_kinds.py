@@ -88,7 +88,7 @@ def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple
     Raises NoSuchKind.
     """
     if not words:
-        raise NoSuchKind(f"say of what kind: {', '.join(among)}")
+        raise NoSuchKind(f"name the kind: {', '.join(among)}")
     if nameless := next((kind for kind in KINDS.values() if not kind.has_names and kind.is_in(words)), None):
         raise NoSuchKind(f"{nameless.plural} have no names; write `pallas get {nameless.plural}`")
     apart = "/" not in words[0]

@@ -144,7 +144,7 @@ def _route_question(
     if by == "model" and options.by != "model":
         notes.append(
             f"{options.router} asks {router.ask if router else ''}, which "
-            "needs --by model: its examples decide here"
+            "needs --by model; without it the examples decide"
         )
         by = "examples"
     ask = options.ask or (router.ask if router is not None else "")

@@ -55,7 +55,12 @@ OutputOption = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", h
 LimitOption = Annotated[
     int,
     typer.Option(
-        "--limit", min=0, max=10_000, metavar="N", show_default=False, help="Show at most this many."
+        "--limit",
+        min=0,
+        max=10_000,
+        metavar="N",
+        show_default=False,
+        help="Show at most this many (default: 100).",
     ),
 ]
 

@@ -91,7 +91,7 @@ def _serve(settings: Any, definition: Definition, project: Project) -> None:
         file = Path(project.config_file or project.agents_file).name
         raise Fault(
             FaultType.CONFIG,
-            f"{file} has no server {', '.join(missing)} under mcp.servers; take it out of the project, or "
+            f"{file} has no server {', '.join(missing)} under mcp.servers; remove it from the project, or "
             "configure it there",
         )
     for server in definition.own_servers:

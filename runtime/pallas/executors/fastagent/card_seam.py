@@ -73,14 +73,14 @@ def _note_keys(table: Table, key: str, notes: Notes) -> bool:
         notes.error(
             table.entries[_TYPE].where,
             key,
-            f"type {given} is no kind of card",
+            f"type {given} is not a kind of card",
             did_you_mean(str(given), kinds) or allowed(kinds),
         )
         return True
     names = sorted(ALLOWED_FIELDS_BY_TYPE[kind])
     unknown = [name for name in table.entries if name not in names]
     for name in unknown:
-        hint = did_you_mean(name, names) or "remove it; a key of Pallas stands in agents.yaml"
+        hint = did_you_mean(name, names) or "remove it; keys of Pallas belong in agents.yaml"
         notes.error(table.entries[name].where, key, f"there is no key {name} in a card of type {kind}", hint)
     return bool(unknown)
 

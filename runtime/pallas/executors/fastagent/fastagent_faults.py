@@ -195,7 +195,7 @@ def _provider_fault(
     if code == 429:
         return _elsewhere(
             FaultType.UPSTREAM,
-            f"the model's provider is over its rate limit, HTTP 429{detail_text}",
+            f"the model's provider refused the request: rate limit, HTTP 429{detail_text}",
             retryable=True,
         )
     if code is not None:

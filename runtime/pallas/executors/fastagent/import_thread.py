@@ -69,7 +69,7 @@ async def run_in_import_thread[T](work: Callable[[], T], name: str, root: Path) 
     except asyncio.CancelledError as cancelled:
         if thread.is_alive():
             place = where(thread, root)
-            log.warning("%s is given up; it was at %s", name, place or "no line of the project")
+            log.warning("%s is abandoned; it was at %s", name, place or "no line of the project")
             if place:
                 cancelled.add_note(f"{AT}{place}")
             _raise_in(thread)

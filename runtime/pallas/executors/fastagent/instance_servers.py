@@ -145,7 +145,7 @@ class Servers:
     def _starting(self, name: str) -> Missing:
         """What is said of a program that has not answered yet."""
         printed = what_it_printed(self._agent, one_line(name, 80))
-        words = f"; its stdout has lines that are no JSON-RPC message: {printed}" if printed else ""
+        words = f"; its stdout has lines that are not JSON-RPC messages: {printed}" if printed else ""
         return Missing(f"is still starting{words}", hangs=True)
 
     def connections(self) -> Iterator[tuple[str, Connection]]:

@@ -73,7 +73,7 @@ class ListedServers:
         # Callers may get different lists: what one of them has got is not told again for another one.
         self._told[server] = told | now if now and len(told) < _MAX_TOLD else now
         if now - told:
-            text = problem or f"lists what cannot be used, which is left out: {named(found, len(found))}"
+            text = problem or f"lists items that cannot be used and are left out: {named(found, len(found))}"
             self._warn(server, text)
 
     def _warn(self, server: str, text: str) -> None:

@@ -83,7 +83,7 @@ def misfit_in(error: BaseException | None) -> str:
         if isinstance(each, httpx2.TooManyRedirects):
             return "its redirects lead to further redirects"
         if isinstance(each, aiohttp.ClientResponseError):
-            return f"it does not answer in HTTP: {each.message}"
+            return f"it does not answer with HTTP: {each.message}"
     return ""
 
 

@@ -67,7 +67,7 @@ async def answered(
             continue
         providers.answered(each.id)
         return replace(result, backend=each.id)
-    raise AssertionError("a line without anybody in it")
+    raise AssertionError("a failover list without a provider")
 
 
 def with_id(fault: Fault, provider: str, key_place: str) -> Fault:

@@ -79,7 +79,7 @@ def _readable_picture(block: ImageContent, takes: Takes) -> Any:
     """A provider refuses the whole request for a picture of another type than is said."""
     media_type, data = picture_of(block.mime_type, block.data)
     if not _is_base64(data):
-        return _text(f"[Left out: a picture, {one_line(media_type, 100)}, whose data is no base64]")
+        return _text(f"[Left out: a picture, {one_line(media_type, 100)}, whose data is not base64]")
     if not media_type.startswith("image/") or not takes(media_type, "embedded"):
         return _left_out("a picture", media_type, data)
     if (media_type, data) == (block.mime_type, block.data):

@@ -35,7 +35,7 @@ def find(pattern: str, names: Sequence[str], key: str) -> tuple[str, ...]:
     if len(found) > 1:
         raise Fault(
             FaultType.PROTOCOL,
-            f"{key}: {one_line(pattern, 60)} is a tool of several servers; say {_listed(found, ' or ')}",
+            f"{key}: {one_line(pattern, 60)} is a tool of several servers; write {_listed(found, ' or ')}",
             data={"key": key},
         )
     return found

@@ -23,7 +23,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str, str, str]]] = {
 _JSON, _EVENTS = "application/json", "text/event-stream"
 _GARBAGE: Final = f"<html><body>502 {MARK}"
 GARBAGE: Final = _GARBAGE.encode()
-"""What is no JSON."""
+"""What is not JSON."""
 
 
 def status_answer(status: int, retry_after: float | None, request: httpx2.Request) -> httpx2.Response:

@@ -64,7 +64,7 @@ def words(error_text: Any) -> str:
     try:
         text = str(error_text)
     except BaseException as error:
-        return f"no words ({type(error).__name__})"
+        return f"no message ({type(error).__name__})"
     return one_line(redact_text(text), 300)
 
 

@@ -104,7 +104,7 @@ def _check(function: Any, key: str, what: str, *, streams: bool) -> None:
     if streams and not (inspect.isasyncgenfunction(plain) or inspect.iscoroutinefunction(plain)):
         raise _wrong(
             what,
-            "is no async generator",
+            "is not an async generator",
             f"write `async def {_called(plain)}({arguments[0]})` with `yield` in it; nothing in a fleet may "
             "block its loop",
         )
@@ -131,11 +131,13 @@ def _called(function: Any) -> str:
 def _capabilities(handler: Any, name: str) -> tuple[str, ...]:
     given = getattr(handler, "capabilities", ()) or ()
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise _wrong(name, "has capabilities that are no list of words", 'write for example ("coding",)')
+        raise _wrong(name, "has capabilities that are not a list of words", 'write for example ("coding",)')
     words = list(given)
     if len(words) > MAX_CAPABILITIES or not all(isinstance(word, str) and word for word in words):
         raise _wrong(
-            name, "has capabilities that are no list of words", f"allowed: {MAX_CAPABILITIES} words at most"
+            name,
+            "has capabilities that are not a list of words",
+            f"allowed: {MAX_CAPABILITIES} words at most",
         )
     return tuple(dict.fromkeys(one_line(word, 64) for word in words))
 

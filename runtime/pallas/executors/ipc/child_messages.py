@@ -115,7 +115,7 @@ class MessageDecoder:
         """Return the message that a frame holds. Raises Undecodable."""
         kind = self.kinds.get(str(document.get("say", ""))) if isinstance(document, dict) else None
         if kind is None:
-            raise Undecodable("a frame says nothing that is known")
+            raise Undecodable("a frame holds no known message")
         return decode(kind, document)
 
 

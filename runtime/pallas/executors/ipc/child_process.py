@@ -193,7 +193,7 @@ class InterpreterProcess(ChildProcess):
             return "ran out of memory"
         words = super().describe_exit(exit_code, signal_number)
         return (
-            f"{words} (by someone outside, or for lack of memory)"
+            f"{words} (by another process, or because the machine ran out of memory)"
             if signal_number == signal.SIGKILL
             else words
         )

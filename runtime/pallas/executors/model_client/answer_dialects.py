@@ -60,7 +60,7 @@ class ResponsesAnswer(AnswerReader):
             if (error := error_in(response, "status")) is not None:
                 raise error
             if kind == "response.failed":
-                raise ReportedError("it says response.failed, and not why")
+                raise ReportedError("it reported response.failed without a reason")
             for index, item in enumerate(dicts(response.get("output"))):
                 self._correct_item(item, index)
         if kind == "response.function_call_arguments.done":

@@ -66,7 +66,7 @@ class AnswerReader:
         if (error := error_in(document, self.KEY)) is not None:
             raise error
         if not isinstance(document, dict) or self.KEY not in document:
-            raise UnusableAnswerError(f"it sent JSON that is no answer of a model: {document!r:.80}")
+            raise UnusableAnswerError(f"it sent JSON that is not a model's answer: {document!r:.80}")
         return self._streamed(document) if streamed else (self._whole(document),)
 
     def _corrected(self, event: Event) -> Sequence[Event]:

@@ -250,14 +250,17 @@ class RemoteExecutor(Executor):
                 if not await there.may_be_asked_again(fault):
                     raise
                 if not has_told:
-                    text = f"the connection broke off, and {self._name} is asked again: its run goes on there"
+                    text = (
+                        f"the connection broke off, and {self._name} is asked again: its run continues there"
+                    )
                     log.warning("%s: %s", self._name, text)
                     emit(Notice(level="warning", text=text, agent=self._name))
                 has_told = True
         raise Fault(
             FaultType.UPSTREAM,
-            f"{self._name}: {self._whom.url} forgets each conversation at once; is it one server, or several "
-            "without a common memory?",
+            f"{self._name}: {self._whom.url} loses each conversation at once; are there several "
+            f"servers behind it "
+            "that do not share conversations?",
             retryable=True,
             data=self._whom.data,
         )

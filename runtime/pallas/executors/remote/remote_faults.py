@@ -78,7 +78,8 @@ def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
     if first(ValidationError):
         return Fault(
             FaultType.PROTOCOL,
-            f"{whom.name}: {whom.url} answered with something that is no result of a tool; if it asks for "
+            f"{whom.name}: {whom.url} answered with something that is not the result of a tool; if "
+            f"it asks for "
             "input, that cannot be passed on",
             data=whom.data,
         )
@@ -99,7 +100,7 @@ def of_status(noted: Noted, whom: Whom) -> Fault | None:
     if status in (401, 403):
         return Fault(FaultType.AUTH, f"{whom.name}: {whom.url} {_refused(noted, whom)}", data=data)
     if status == 429:
-        text = f"{whom.name}: {whom.url} is over its rate limit (HTTP 429); try again later"
+        text = f"{whom.name}: {whom.url} refused the request: rate limit (HTTP 429); try again later"
     elif status >= 500:
         text = f"{whom.name}: {whom.url} failed (HTTP {status}); try again later"
     else:
@@ -122,7 +123,7 @@ def reported(text: str, whom: Whom) -> Fault:
         )
     return Fault(
         FaultType.UPSTREAM,
-        f"{whom.name}: {_words(text) or 'it answered with an error and no words'}",
+        f"{whom.name}: {_words(text) or 'it answered with an error without a message'}",
         data=whom.data,
     )
 

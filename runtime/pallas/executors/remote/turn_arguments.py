@@ -92,8 +92,8 @@ def _traced(agent: str) -> dict[str, Any]:
     if hops >= MAX_HOPS:
         raise Fault(
             FaultType.CONFIG,
-            f"{agent}: this question went from fleet to fleet {hops} times; they ask each other in a circle: "
-            "take one of the remote agents out of it",
+            f"{agent}: this question went from fleet to fleet {hops} times; they ask each other in a circle; "
+            "remove one of the remote agents from it",
         )
     rows = [row for row in rows if row.partition("=")[0].strip() != _HOPS]
     baggage = ",".join((f"{_HOPS}={hops + 1}", *rows))

@@ -180,7 +180,8 @@ class Replay:
         if run is None or step is None or step.request is None:
             raise Fault(
                 FaultType.CONFIG,
-                f"replay: a request to {request.url.host} is no step of a run, and only those are recorded",
+                f"replay: a request to {request.url.host} is not a step of a run, and only those "
+                f"are recorded",
             )
         value = step.value
         asked = StepRequest(

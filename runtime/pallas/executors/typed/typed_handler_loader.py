@@ -190,9 +190,11 @@ def check_payload(found: Any, name: str) -> type:
     if not inspect.isclass(found):
         raise _wrong(name, f"is {_a(found)} and no class", _NAME_ONE, "payload")
     if found in _OURS:
-        raise _wrong(name, "is no payload", _NAME_ONE, "payload")
+        raise _wrong(name, "is not a payload", _NAME_ONE, "payload")
     if not is_dataclass(found):
-        raise _wrong(name, "is no dataclass", f"write `@dataclass` above `class {found.__name__}`", "payload")
+        raise _wrong(
+            name, "is not a dataclass", f"write `@dataclass` above `class {found.__name__}`", "payload"
+        )
     return found
 
 

@@ -32,7 +32,7 @@ from pallas.payloads.xml_element import Element
 def xmlify[T: type](cls: T) -> T:
     """Return the dataclass as it is: Pallas derives its XML. Raises TypeError for any other class."""
     if not is_dataclass(cls):
-        raise TypeError(f"{cls.__name__} is no dataclass; write @xmlify above @dataclass")
+        raise TypeError(f"{cls.__name__} is not a dataclass; write @xmlify above @dataclass")
     return cls
 
 

@@ -239,14 +239,14 @@ class JsonRpcPeer:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            self._garbage("wrote a line that is no JSON-RPC message", line)
+            self._garbage("wrote a line that is not a JSON-RPC message", line)
             return
         number, method = message.get("id"), message.get("method")
         if isinstance(method, str):
             params = message.get("params")
             self._incoming(method, params if isinstance(params, dict) else {}, number)
         elif not ("result" in message or "error" in message):
-            self._garbage("wrote a line that is no JSON-RPC message", line)
+            self._garbage("wrote a line that is not a JSON-RPC message", line)
         elif not self._answered(number, message):
             self._garbage("answered a call that was not made", line)
 
@@ -326,7 +326,7 @@ class JsonRpcPeer:
             len(self._garbage_times) == self._limits.garbage
             and now - self._garbage_times[0] < self._limits.within
         ):
-            self._on_broken(f"was ended, because its stdout is no JSON-RPC: {shown}")
+            self._on_broken(f"was ended, because its stdout is not JSON-RPC: {shown}")
 
     def _fail_all(self, fault: Fault) -> None:
         pending, self._pending = self._pending, {}

@@ -46,7 +46,8 @@ def check_server_scripts(project: Project, files: Iterable[Path]) -> None:
             except SyntaxError as error:
                 place = f"{shown(project.root, path)}:{error.lineno or 0}"
                 text = one_line(
-                    f"{place}: server {name} is not valid Python: {error.msg}; fix it there, or above"
+                    f"{place}: server {name} is not valid Python: {error.msg}; fix it there, or in "
+                    f"a line above"
                 )
                 raise Fault(FaultType.CONFIG, text, data={"place": place}) from None
             except (OSError, ValueError, RecursionError, MemoryError):  # the server says so when it starts

@@ -106,7 +106,7 @@ async def ask(
                 session = ProbeSession(url, id_, headers)
                 opened.append(session)
             return ProbeResponse(got.status_code, await _first_message(got), session)
-    raise NotMcp("it redirects in a circle")
+    raise NotMcp("its redirects form a circle")
 
 
 def _within_origin(url: str, location: str) -> str:

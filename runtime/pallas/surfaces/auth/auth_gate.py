@@ -88,7 +88,7 @@ class AuthGate:
         token = one_bearer(given)
         try:
             if token is None:
-                raise TokenRefused("it is not one bearer")
+                raise TokenRefused("it is not a single bearer token")
             verified = await self._asking.inbound.verifier.verify(auth, token)
         except TokenRefused as why:
             await incoming.drain()

@@ -67,7 +67,7 @@ class Verifier:
             scopes = frozenset(known.scopes)
             return Verified(Principal(f"token:{known.name}", fingerprint(token), scopes), scopes)
         if not auth.issuers or token.count(".") != 2:
-            raise TokenRefused("no one has such a token")
+            raise TokenRefused("no caller has this token")
         from .jwt import claims_of, scopes_of
 
         issuer, claims = await claims_of(token, auth.issuers.values(), self._key)
@@ -175,7 +175,7 @@ class Inbound:
         Raises Fault (AUTH) for a caller that the gate has not verified: it should not have come this far.
         """
         if self.auth_of(agent) is not None and (not principal.name or principal.id == OWN):
-            log.error("%s: %s was asked for behind the gate, without a token", agent, one_line(tool, 80))
+            log.error("%s: %s was requested behind the gate, without a token", agent, one_line(tool, 80))
             raise Fault(FaultType.AUTH, MISSING)
 
     def permit(self, agent: str, principal: Principal, trace: TraceContext | None = None) -> None:

@@ -155,7 +155,7 @@ async def fetch_keys(url: str) -> Sequence[Key]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unavailable("the answer is no JSON") from None
+        raise Unavailable("the answer is not JSON") from None
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or len(keys) > MAX_KEYS:
         raise Unavailable(f"the answer has no list of keys, or more than {MAX_KEYS}")
@@ -188,7 +188,7 @@ async def _read(client: httpx2.AsyncClient, url: str) -> bytes:
                 if len(body) > MAX_BODY:
                     raise Unavailable(f"the answer has more than {MAX_BODY} bytes")
             return bytes(body)
-    raise Unavailable("it redirects in a circle")
+    raise Unavailable("its redirects form a circle")
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

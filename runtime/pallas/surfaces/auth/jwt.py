@@ -98,7 +98,7 @@ def _decoded(part: str) -> Mapping[str, Any]:
     try:
         value = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, RecursionError):
-        raise TokenRefused("it is no JWT") from None
+        raise TokenRefused("it is not a JWT") from None
     if not isinstance(value, dict):
-        raise TokenRefused("it is no JWT")
+        raise TokenRefused("it is not a JWT")
     return value

@@ -71,16 +71,16 @@ class Arguments:
         """Return the agent's id, by either name of the argument; None for the default."""
         new, old = self._values.get("agentId"), self._values.get("workerId")
         if new is not None and old is not None and new != old:
-            raise self._wrong("workerId", "is the old name of agentId and says something else; leave it out")
+            raise self._wrong("workerId", "is the old name of agentId and has another value; leave it out")
         found = new if new is not None else old
         return None if found is None else str(found)
 
     def _unknown(self, name: str, known: tuple[str, ...]) -> str:
         if not known:
-            return f"is no argument; {self._about.name} takes none"
+            return f"is not an argument; {self._about.name} takes none"
         near = get_close_matches(name, known, 1, 0.6)
         hint = f"did you mean {near[0]}?" if near else f"{self._about.name} takes {', '.join(known)}"
-        return f"is no argument; {hint}"
+        return f"is not an argument; {hint}"
 
     def _wrong(self, name: str, problem: str) -> Fault:
         text = f"{self._about.name}: {name} {problem}"

@@ -28,7 +28,7 @@ _STATUS: Final = {
     FaultType.TIMEOUT: 504,
     FaultType.INTERNAL: 500,
 }
-_BROKEN: Final = Fault(FaultType.INTERNAL, "the control API broke; the fleet's log has the details")
+_BROKEN: Final = Fault(FaultType.INTERNAL, "the control API failed; the fleet's log has the details")
 
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -70,7 +70,7 @@ def faults(page: RouteHandler) -> RouteHandler:
         except (ClientDisconnect, asyncio.CancelledError):
             raise
         except Exception:
-            log.exception("control: %s broke", getattr(page, "__name__", "a page").strip("_"))
+            log.exception("control: %s failed", getattr(page, "__name__", "a page").strip("_"))
             return json_answer(_BROKEN.to_body(), 500)
 
     return answered

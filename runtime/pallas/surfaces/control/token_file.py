@@ -200,7 +200,7 @@ def _check_folder(folder: Path, *, fix: bool) -> None:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
         raise TokenFileExposed(
-            f"{folder} is no folder of yours; remove it, or set XDG_STATE_HOME to another one"
+            f"{folder} is not a folder of yours; remove it, or set XDG_STATE_HOME to another one"
         )
     if state.st_mode & 0o077:
         if not fix:

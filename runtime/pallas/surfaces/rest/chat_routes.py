@@ -33,7 +33,7 @@ def add_chat(routes: Routes, answers: RunAnswers) -> None:
     parts = routes.parts
 
     @routes.add(
-        "POST", "/agents/{name}/chat", "Say something", response=ChatAnswerModel, responses=DOCUMENTED
+        "POST", "/agents/{name}/chat", "Send a message", response=ChatAnswerModel, responses=DOCUMENTED
     )
     async def chat(
         request: Request,

@@ -22,7 +22,12 @@ MAX_LIMIT: Final = 200
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at most.")]
 Cursor = Annotated[
-    str, Query(max_length=500, description="What `next` said; empty for the first ones.", examples=[""])
+    str,
+    Query(
+        max_length=500,
+        description="The value of `next` in the previous page; empty for the first page.",
+        examples=[""],
+    ),
 ]
 Filter = Annotated[str, Query(max_length=200)]
 
@@ -61,7 +66,7 @@ class JsonRequest(Request):
             try:
                 found = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
-                raise HttpFault(400, f"the body is no JSON: {error}") from None
+                raise HttpFault(400, f"the body is not JSON: {error}") from None
             _check(found)
             self._json = found
         return self._json

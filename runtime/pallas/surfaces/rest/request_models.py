@@ -62,7 +62,7 @@ _AGENT: Final[dict[str, Any]] = {
     "llmId": _null(_TEXT, "The same as `llm`, by id or name."),
     "projectId": _null(_TEXT, "The same as `project`, by id or name."),
     "proxyModelName": _null(_TEXT, "Kept and shown; has no effect."),
-    "defaultParams": _null(_OBJECT, "Parameters of every run that does not say otherwise."),
+    "defaultParams": _null(_OBJECT, "Default parameters of its runs."),
     "maxIterations": _null(_COUNT, "The most steps of a run."),
     "loopRepeatThreshold": _null(
         {"type": "integer", "minimum": 0},
@@ -77,16 +77,18 @@ _LLM: Final[dict[str, Any]] = {
     "apiKeyRef": _KEY_REF,
     "description": _null(_TEXT),
     "defaultParams": _null(_OBJECT),
-    "maxOutputTokens": _null(_COUNT, "Tokens that the model can write at once; no more are asked for."),
+    "maxOutputTokens": _null(
+        _COUNT, "The most tokens that the model can write in one answer; requests ask for no more."
+    ),
     "extra": _null(_OBJECT),
-    "probe": _null({"type": "boolean"}, "False: make it without asking the provider."),
+    "probe": _null({"type": "boolean"}, "False: create it without asking the provider."),
 }
 _SECRET: Final[dict[str, Any]] = {
     "data": _null(
         {"type": "object", "additionalProperties": _null(_TEXT)},
         "Values by key. They are written here and never returned; null removes a key.",
     ),
-    "keys": _null({"type": "array", "items": _TEXT}, "Accepted as it is returned; changes nothing."),
+    "keys": _null({"type": "array", "items": _TEXT}, "Accepted because it is returned; has no effect."),
 }
 _PROJECT: Final[dict[str, Any]] = {
     "description": _null(_TEXT),

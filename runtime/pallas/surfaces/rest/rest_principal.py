@@ -74,7 +74,7 @@ class Authenticator:
     async def _verified(self, auth: AuthConfig | None, token: str | None, address: str) -> Verified:
         try:
             if token is None:
-                raise TokenRefused("it is not one bearer")
+                raise TokenRefused("it is not a single bearer token")
             if auth is None:
                 raise TokenRefused("it is not a token of the control API, and no other is accepted")
             verified = await self._inbound.verifier.verify(auth, token)

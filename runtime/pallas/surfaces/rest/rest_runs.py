@@ -193,7 +193,7 @@ class RestRuns:
             timer.cancel()
         # Read the exception here: asyncio must not report it as never retrieved.
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Fault):
-            log.error("a run broke outside of the kernel", exc_info=error)
+            log.error("a run failed outside of the kernel", exc_info=error)
 
 
 def _cancelled(run: ActiveRun | None = None) -> Fault:

@@ -31,7 +31,7 @@ PRINCIPAL: Final = "pallas.rest.principal"
 """The scope's key for the caller, for routes."""
 HEAD: Final = "pallas.rest.head"
 """The scope's key that marks a HEAD request."""
-_BROKEN: Final = Fault(FaultType.INTERNAL, "the API broke; the fleet's log has the details")
+_BROKEN: Final = Fault(FaultType.INTERNAL, "the API failed; the fleet's log has the details")
 _BY_PLACE: Final = {(each.method, each.path): each for each in ENDPOINTS}
 
 type Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -193,28 +193,28 @@ def _fault_of(error: Exception, endpoint: RestEndpoint, body: Any) -> Fault:
         if isinstance(error.__cause__, Fault):  # FastAPI's exception for any invalid body
             return error.__cause__
         return http_faults.HttpFault(error.status_code, str(error.detail), error.headers)
-    log.error("api: %s %s broke", endpoint.method, endpoint.path, exc_info=error)
+    log.error("api: %s %s failed", endpoint.method, endpoint.path, exc_info=error)
     return _BROKEN
 
 
 def _responses(endpoint: RestEndpoint) -> dict[int | str, dict[str, Any]]:
     """Return the other answers of an endpoint, for the document."""
     descriptions: dict[int, str] = {
-        400: "Something in the request is wrong; `data.key` says what",
-        401: "Who asks?",
+        400: "The request is invalid; `data.key` names the part that is wrong",
+        401: "No valid token was sent",
     }
     if endpoint.verb is not None:
-        descriptions[403] = "A grant is missing"
+        descriptions[403] = "The caller lacks a grant"
     if "{" in endpoint.path:
-        descriptions[404] = "There is none, or it is another's"
+        descriptions[404] = "Not found, or it belongs to another caller"
     if endpoint.method in ("POST", "PUT", "PATCH"):
-        descriptions |= {413: "Larger than 4 MiB", 415: "No JSON"}
+        descriptions |= {413: "Larger than 4 MiB", 415: "Not JSON"}
     if endpoint.method in ("POST", "PUT", "PATCH", "DELETE"):
         descriptions |= {
-            409: "It is there already, declared in a file, or in use",
-            422: "Cannot be done as written",
+            409: "It exists already, is declared in a file, or is in use",
+            422: "The request is valid, but cannot be done",
         }
-    descriptions |= {503: "Not now; see `Retry-After`"}
+    descriptions |= {503: "Try again later; see `Retry-After`"}
     # For models, FastAPI would build a validator each: half a second for all.
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/FaultBody"}}}
     every: dict[int | str, dict[str, Any]] = {

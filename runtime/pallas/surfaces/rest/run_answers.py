@@ -26,7 +26,9 @@ from .route_table import principal_of
 from .run_recall import Recall
 from .run_replay import RunLog
 
-type IdempotencyKey = Annotated[str | None, Header(description="Do this once, however often it is sent")]
+type IdempotencyKey = Annotated[
+    str | None, Header(description="Run the request once, even if it is sent again")
+]
 type LastEventId = Annotated[str | None, Header(description="Continue after this message")]
 RUN_ID: Final = "pallas-run-id"
 THREAD_ID: Final = "pallas-thread-id"

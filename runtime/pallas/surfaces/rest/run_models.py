@@ -163,7 +163,7 @@ class CostSumModel(CostModel):
 
 
 class CostsModel(Out):
-    """Sums of what runs cost, the dearest first; together they are ``total``."""
+    """Sums of what runs cost, the most expensive first; together they are ``total``."""
 
     items: list[CostSumModel]
     total: CostSumModel

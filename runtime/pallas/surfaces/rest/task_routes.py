@@ -21,7 +21,7 @@ from .route_table import HEAD, Routes, principal_of
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 _NONE: Final = (
     "this fleet has no tasks: it keeps conversations in memory only; database_url: in agents.yaml or "
-    "PALLAS_DATABASE_URL says where to keep it"
+    "PALLAS_DATABASE_URL names the database to keep them in"
 )
 
 

@@ -42,7 +42,7 @@ Search = Annotated[
     ),
 ]
 BranchesOf = Annotated[
-    str, Query(max_length=200, description="Only threads that go on from the thread of that id.")
+    str, Query(max_length=200, description="Only threads that continue from the thread of that id.")
 ]
 Whose = Annotated[
     str, Query(max_length=200, description="The agent, where you chose one handle with several.")
