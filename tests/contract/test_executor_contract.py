@@ -2,11 +2,12 @@
 
 Each row is tried with each kind of executor, on a real other side (``support.contract``): a model server, a
 program, another fleet, handlers. What does not hold for one kind is in ``EXCEPTIONS``, and what holds there
-instead is tried. ``docs/agent-kinds.md`` has the table; ``PALLAS_WRITE_DOCS=1`` writes it again.
+instead is tried. ``docs/agent-kinds.md`` has the list; ``PALLAS_WRITE_DOCS=1`` writes it again.
 """
 
 import asyncio
 import os
+import textwrap
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -40,8 +41,8 @@ AS_WRITTEN: Final = (
     "cleaned where it is shown"
 )
 NEVER_BREAKS: Final = "it has no part that could break by itself"
-NO_PICTURES: Final = "its messages cannot have pictures: they are refused, and the next turn is answered"
-WHOLE: Final = "it answers with one whole message, so there is no text before: the rest holds"
+NO_PICTURES: Final = "its messages have none; pictures are refused, and the next turn is answered"
+WHOLE: Final = "it answers with one whole message, so there is no text before; the rest holds"
 OF_OTHERS: Final = "the tokens are those of the models it calls, which its fleet counts and reports"
 # Row and kind, and why it is otherwise there: the only reasons that are allowed.
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
@@ -325,27 +326,30 @@ async def test_every_executor_keeps_the_contract(
         await check(subject)
 
 
-def table() -> str:
-    """The table of rows and kinds, as ``docs/agent-kinds.md`` has it."""
-    head = "| | guarantee | " + " | ".join(f"`{TITLES[kind]}`" for kind in KINDS) + " |"
-    lines = [head, "|---" * (2 + len(KINDS)) + "|"]
-    notes: dict[str, int] = {}
+def promises() -> str:
+    """The list of what every kind guarantees, as ``docs/agent-kinds.md`` has it."""
+    lines = []
     for name, (promise, _) in ROWS.items():
-        cells = []
+        but: dict[str, list[str]] = {}
         for kind in KINDS:
-            why = EXCEPTIONS.get((name, kind))
-            cells.append("yes" if why is None else f"no [{notes.setdefault(why, len(notes) + 1)}]")
-        lines.append(f"| {name} | {promise} | {' | '.join(cells)} |")
-    lines += ["", *(f"[{number}] {why}." for why, number in notes.items()), ""]
-    return "\n".join(lines)
+            if why := EXCEPTIONS.get((name, kind)):
+                but.setdefault(why, []).append(f"`{TITLES[kind]}`")
+        lines += textwrap.wrap(
+            " ".join([f"- {promise}", *(f"Not {' and '.join(kinds)}: {why}." for why, kinds in but.items())]),
+            118,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join([*lines, ""])
 
 
 async def test_the_page_is_the_contract() -> None:
-    before, start, rest = PAGE.read_text("utf-8").partition("| | guarantee |")
+    before, start, rest = PAGE.read_text("utf-8").partition("- A message gets a text")
     _, end, after = rest.partition("\n## ")
     if os.environ.get("PALLAS_WRITE_DOCS"):
-        PAGE.write_text(before + table() + end + after, "utf-8")
-    assert start + rest.removesuffix(end + after) == table()
+        PAGE.write_text(before + promises() + end + after, "utf-8")
+    assert start + rest.removesuffix(end + after) == promises()
     assert set(EXCEPTIONS.values()) <= ALLOWED
     assert INSTEAD.keys() == ALLOWED
     assert {name for name, _ in EXCEPTIONS} <= ROWS.keys()

@@ -1,4 +1,4 @@
-"""Limits on what callers, servers and models send (docs/security.md, "Limits on what others send").
+"""Limits on what callers, servers and models send (docs/security.md, "Limits").
 
 A message above a limit fails the call that it belongs to, with an error that names the limit. ``bodies``
 bounds HTTP bodies while they are read, ``message_nodes`` the values in one MCP message, ``tool_results``
