@@ -87,7 +87,7 @@ def project(root: Path, *, lines: str = "", **change: object) -> Project:
 
 def settings(root: Path, **change: object) -> str:
     found = project(root, **change)  # type: ignore[arg-type]
-    return settings_digest(found, found.agents["one"])
+    return settings_digest(found, found.agents["one"], ())
 
 
 def test_settings_count_by_their_values(tmp_path: Path) -> None:
@@ -136,6 +136,10 @@ def test_settings_are_not_known_of_an_agent_that_has_a_typed_handler_as_a_tool(t
     text["agents"]["asker"] = {**handler, "port": 24203}
     text["agents"]["one"]["peers"] = ["asker"]
     (tmp_path / "agents.yaml").write_text(yaml.safe_dump(text))
+    servers = {"asker": {"url": "http://127.0.0.1:24203/mcp"}}
+    (tmp_path / "fastagent.config.yaml").write_text(yaml.safe_dump({"mcp": {"servers": servers}}))
     found = load_project(tmp_path, {})
-    assert settings_digest(found, found.agents["one"]) == ""
-    assert settings_digest(found, found.agents["asker"]) != ""
+    one, two, asker = (found.agents[name] for name in ("one", "two", "asker"))
+    assert settings_digest(found, one, ()) == settings_digest(found, two, ("asker",)) == ""
+    assert settings_digest(found, two, ()) != ""
+    assert settings_digest(found, asker, ()) != ""

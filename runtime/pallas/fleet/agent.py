@@ -346,7 +346,9 @@ class FleetAgent:
             version.settle("")  # it is not known for runs that begin meanwhile
         await self._redescribe()
         if version is not None:
-            settings = await asyncio.to_thread(settings_digest, project, config)
+            settings = await asyncio.to_thread(
+                settings_digest, project, config, version.executor.info.servers
+            )
             if self.project is project and self.config is config:
                 version.settle(settings)
 

@@ -66,7 +66,7 @@ class AgentVersion:
             0,
             servers={name: digest for name, digest in servers.items() if digest},
             code=code_digest(sources, self.files, project.root),
-            settings=settings_digest(project, config),
+            settings=settings_digest(project, config, self.executor.info.servers),
         )
 
     def is_as_before(self, other: "AgentVersion") -> bool:

@@ -67,12 +67,14 @@ def code_digest(sources: SourceFiles, paths: Collection[Path], root: Path) -> st
     return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def settings_digest(project: Project, config: AgentConfig) -> str:
+def settings_digest(project: Project, config: AgentConfig, servers: Collection[str]) -> str:
     """The SHA-256 of all configuration that a run of an agent depends on, without secrets. Blocks.
 
-    Empty for an agent that calls a typed handler: the code of that says what its tool looks like.
+    ``servers`` are the names of its downstreams. Empty for an agent that calls a typed handler: the code of
+    that says what its tool looks like.
     """
-    if any(_is_called(project, config, other) for other in project.agents.values()):
+    urls = [each.url for name, each in project.downstreams.items() if each.url and name in servers]
+    if any(_is_called(project, config, other, urls) for other in project.agents.values()):
         return ""
     settings = {key: value for key, value in project.settings.items() if key != "mcp"}
     mcp = project.settings.get("mcp")
@@ -98,11 +100,10 @@ def settings_digest(project: Project, config: AgentConfig) -> str:
     return sha256(redact_text(text).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _is_called(project: Project, config: AgentConfig, other: AgentConfig) -> bool:
+def _is_called(project: Project, config: AgentConfig, other: AgentConfig, urls: Collection[str]) -> bool:
     """Whether ``other`` is a typed handler that an agent has a tool for."""
     if other.typed is None or other.name == config.name:
         return False
-    urls = [each.url for each in project.downstreams.values() if each.url]
     return other.name in config.peers or any(leads_to(url, other.name, project) for url in urls)
 
 
