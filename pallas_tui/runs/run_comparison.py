@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from pallas.recordings.diff_lines import (
     DiffLine,
@@ -55,15 +55,15 @@ type ReadComparison = Callable[[], Awaitable[Comparison]]
 
 @dataclass(frozen=True, slots=True)
 class DiffSource:
-    """Two runs to compare, by their names. ``read`` has ``seconds``; a replay runs the second one each time.
+    """Two runs to compare, by their names. A replay and a fork run the second one each time.
 
-    ``read`` raises CannotCompare, Fault, and others of a remote fleet.
+    ``read`` has ``seconds``. It raises CannotCompare, Fault, and others of a remote fleet.
     """
 
     names: tuple[str, str]
     read: ReadComparison
     seconds: float
-    is_replay: bool = False
+    kind: Literal["runs", "replay", "fork"] = "runs"
 
 
 @dataclass(frozen=True, slots=True)

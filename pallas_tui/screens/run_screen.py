@@ -64,4 +64,4 @@ class DiffScreen(SinglePane):
     """What differs between two runs, or between a recording and its replay."""
 
     def __init__(self, source: DiffSource, glyphs: Glyphs) -> None:
-        super().__init__(DiffPane(source, glyphs), glyphs, source.names[1] if source.is_replay else "")
+        super().__init__(DiffPane(source, glyphs), glyphs, source.names[1] if source.kind != "runs" else "")

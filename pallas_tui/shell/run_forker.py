@@ -11,14 +11,20 @@ from pallas.safe_text import one_line
 
 from ..runs.feed_run import FeedRun
 from ..targets import opener_of
-from ..text import duration, failure_text
+from ..text import Glyphs, duration, failure_text
 from .run_recorder import CannotRecord, RunRecorder
 
 if TYPE_CHECKING:
+    from pallas.model import Recording
+
     from ..runs.fork_change import ForkChange, ForkStep
 
 DEADLINE: Final = 80.0
 """Seconds until the new run must have begun; the fleet gives up by itself a little before."""
+_ELSEWHERE: Final = (
+    "Another version runs beside the workbench, and the project of this fleet is not here: call "
+    "`pallas fork --version` in its folder."
+)
 MAX_FOLLOWED: Final = 20
 """Runs that are followed at once; beyond that the oldest is not followed any more."""
 
@@ -34,6 +40,8 @@ class _Fork:
 
 class RunForker(RunRecorder):
     """Shows each run that goes on until it is over, unless its user looks at something else by then."""
+
+    glyphs: Glyphs
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -68,7 +76,9 @@ class RunForker(RunRecorder):
             return
 
         def answered(change: "ForkChange | None") -> None:
-            if change is not None:
+            if change is not None and change.version:
+                self._fork_version(run, recording, number, change)
+            elif change is not None:
                 begin = partial(self._begin_fork, run, step, change)
                 self.run_worker(begin(), group="forking", description="fork a run")
 
@@ -89,6 +99,22 @@ class RunForker(RunRecorder):
         while len(self._forks) >= MAX_FOLLOWED:
             del self._forks[next(iter(self._forks))]
         self._forks[run_id] = _Fork(run, step.number)
+
+    def _fork_version(self, run: FeedRun, recording: "Recording", number: int, change: "ForkChange") -> None:
+        """Go on with another version of the project, beside the fleet, and compare both runs."""
+        from pallas.runs.version_fork import DEADLINE as RUN_WITHIN
+
+        from ..runs.fork_change import version_comparison
+        from ..runs.run_comparison import DiffSource
+        from ..screens.run_screen import DiffScreen
+
+        if self.root is None:
+            self._refuse(_ELSEWHERE)
+            return
+        names = f"{run.agent} {run.id[:12]}", f"from step {number} with {one_line(change.version, 40)}"
+        read = partial(version_comparison, recording, number, change, self.root)
+        source = DiffSource(names, read, RUN_WITHIN + DEADLINE, kind="fork")
+        self.push_screen(DiffScreen(source, self.glyphs))
 
     def follow_forks(self) -> None:
         """Show the runs that began or ended since the last call."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from pallas.safe_text import one_line
 
 from ..runs.feed_run import FeedRun
-from ..text import Glyphs
 from .run_forker import RunForker
 from .run_recorder import DEADLINE as FETCHED_WITHIN
 from .run_recorder import CannotRecord
@@ -25,8 +24,6 @@ _ELSEWHERE: Final = (
 
 class RunReplayer(RunForker):
     """Each replay is on a screen of its own, and ends with it."""
-
-    glyphs: Glyphs
 
     def replay_run(self, run: FeedRun) -> None:
         """Ask the question of a run again, with what it got in place of models and tools."""
@@ -72,7 +69,7 @@ class RunReplayer(RunForker):
         from ..runs.run_comparison import DiffSource
         from ..screens.run_screen import DiffScreen
 
-        source = DiffSource((name, f"replay of {name}"), read, FETCHED_WITHIN + DEADLINE, is_replay=True)
+        source = DiffSource((name, f"replay of {name}"), read, FETCHED_WITHIN + DEADLINE, kind="replay")
         self.push_screen(DiffScreen(source, self.glyphs))
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,46 @@ async def test_the_command_goes_on_from_a_recording_without_a_fleet(fleet: Serve
         "id": said["id"], "agent": "clerk", "forkedFrom": run, "forkedAtStep": 1, "status": "ok",
         "answer": "hello, turn 1", "fault": None,
     }  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_a_run_goes_on_with_a_revision_of_git_over_rest(fleet: Served) -> None:
+    run = await asked(fleet, "find lamps", "clerk")
+    clerk = fleet.root / "agents" / "clerk.py"
+    was = clerk.read_text()
+    git(fleet.root, "init", "-q")
+    (fleet.root / ".gitignore").write_text("*.sqlite3*\n")
+    edit(clerk, "You are clerk.", "You are clerk. Be brief.")
+    git(fleet.root, "add", "-A")
+    git(fleet.root, "commit", "-q", "-m", "brief")
+    clerk.write_text(was)
+    async with rest(fleet) as http:
+        asked_for = {"step": 1, "version": "HEAD"}
+        answer = await http.post(f"/runs/{run}/fork", json=asked_for, timeout=200)
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        assert (await http.get(f"/runs/{body['runId']}")).status_code == 404  # no ledger has it
+    new = read_archive(base64.b64decode(body["recording"])).first
+    assert (body["text"], body["runId"], body["threadId"]) == (new.answer, new.id, None)
+    assert (new.forked_from, new.forked_at, new.status) == (run, 1, "ok")
+    assert "You are clerk. Be brief." in new.steps[0].request
+    assert len(body["version"]) == 40
+    assert clerk.read_text() == was
+    for given, text in {
+        "nosuch": "version: nosuch is no revision of the project",
+        "--output=x": "version: --output=x is no revision of git; name a commit, a branch or a tag",
+        "../p": "version: ../p is no revision of git; name a commit, a branch or a tag",
+        "agents": "version: agents is no revision of the project",
+    }.items():
+        assert await refused(fleet, run, step=1, version=given) == (400, text)
+    for more, key in ({"stream": True}, "stream"), ({"temperature": 0.5}, "temperature"):
+        status, text = await refused(fleet, run, step=1, version="HEAD", **more)  # type: ignore[arg-type]
+        assert (status, text.startswith(f"{key}: a run of another version ")) == (400, True), text
+
+
+def git(root: Path, *words: str) -> None:
+    own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    subprocess.run(["git", *own, *words], cwd=root, check=True, capture_output=True, timeout=60)
 
 
 @pytest.mark.slow

@@ -229,3 +229,19 @@ async def test_a_wrong_token_is_refused_and_guessing_is_slowed_down(
         assert (await ada.get("/agents")).status_code == 200
         async with api(fleet, "eve") as eve:
             assert (await eve.get("/agents")).status_code == 429
+
+
+async def test_a_fork_with_another_version_needs_what_changes_an_agent(fleet: Fleet) -> None:
+    # AG-20
+    allow(fleet, {"token:ada": ["run:agents:desk", "view:agents:desk"]})
+    async with api(fleet, "ada") as ada:
+        answer = await ada.post("/agents/desk/chat", json={"message": "hello"})
+        place = f"/runs/{answer.json()['runId']}/fork"
+        assert (await ada.post(place, json={"step": 1})).status_code == 200
+        answer = await ada.post(place, json={"step": 1, "version": "HEAD"})
+        assert (answer.status_code, fault_in(answer)["reason"]) == (403, "forbidden")
+        allow(fleet, {"token:ada": ["run:agents:desk", "view:agents:desk", "edit:agents:desk"]})
+        answer = await ada.post(place, json={"step": 1, "version": "HEAD"})
+        # It is let through; the project is in no repository.
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("version: HEAD is no revision of the project")

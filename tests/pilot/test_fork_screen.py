@@ -1,10 +1,14 @@
 """A run goes on from a step of another one: what is asked for, what the fleet is told, and what is shown."""
 
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.notices import notices_of
+from support.offline import offline_project
+from support.reloading import module
 from support.shell import line_with, screen_text, workbench
 from support.waiting import until
 from textual import events
@@ -267,3 +271,54 @@ def test_the_recorded_result_is_text_to_edit(response: str, result: str, remark:
     steps[1] = replace(steps[1], step=replace(steps[1].step, fault="it broke"), response=response)
     found = fork_step(replace(recording, runs=(replace(recording.first, steps=tuple(steps)),)), 2)
     assert (found.result, found.remark) == (result, remark)
+
+
+SCRIPT = """
+rules:
+  - when: {system: You are brief.}
+    say: "Three."
+  - say: "Three lamps."
+"""
+
+
+def commit(root: Path) -> None:
+    """Make the project a repository of git."""
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "brief")):
+        own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+        subprocess.run(["git", *own, *words], cwd=root, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.slow
+async def test_another_version_of_the_project_goes_on_beside_the_fleet(tmp_path: Path) -> None:
+    root = offline_project(tmp_path / "p", {"research": module("research", "You are brief.")}, SCRIPT)
+    commit(root)
+    (root / "agents" / "research.py").write_text(module("research", "You are long-winded."))
+    fleet = fleet_of()
+    app = workbench(fleet, root=root)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await asking(app, pilot, 1)
+        await pilot.press("tab", "tab", *"HEAD", "enter")
+        await until(lambda: isinstance(app.screen, DiffScreen), pilot)
+        assert "asked for real" in screen_text(app)
+        await until(lambda: "from step 1 on with version" in screen_text(app), pilot, timeout=200)
+        assert "+ from step 1 with HEAD" in screen_text(app)
+        assert "You are [-a helpful agent-]{+brief+}." in screen_text(app)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, RunScreen), pilot)
+        await pilot.press("F")
+        await until(lambda: isinstance(app.screen, ForkScreen) and app.screen.query("#fork-text"), pilot)
+        await pilot.press("tab", "tab", *"nosuch", "enter")
+        await until(lambda: "The run could not go on: version: nosuch is no" in screen_text(app), pilot)
+    assert fleet.forks == []
+
+
+async def test_another_version_needs_the_project() -> None:
+    fleet = fleet_of()
+    app = workbench(fleet)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await asking(app, pilot, 2)
+        await pilot.press("tab", "tab", *"HEAD", "enter")
+        refused = "Another version runs beside the workbench"
+        await until(lambda: any(refused in each for each in told(app)), pilot)
+        assert isinstance(app.screen, RunScreen)
+    assert fleet.forks == []

@@ -188,7 +188,7 @@ async def test_a_replay_beside_its_recording(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await until(lambda: isinstance(app.focused, Input), pilot)
         names = ("research 3f1c9a0e7b52", "replay of research 3f1c9a0e7b52")
-        app.push_screen(DiffScreen(DiffSource(names, read, 60.0, is_replay=True), app.glyphs))
+        app.push_screen(DiffScreen(DiffSource(names, read, 60.0, kind="replay"), app.glyphs))
         await until(lambda: "Four lamps." in screen_text(app), pilot)
         for _ in range(3):
             await pilot.pause()

@@ -176,11 +176,12 @@ def test_another_version_is_told_and_is_no_difference(capsys: pytest.CaptureFixt
         assert said(capsys, "one", other)[1].splitlines()[2:] == ["Nothing differs but ids, tokens and time."]
     told = json.loads(said(capsys, "one", "two", "-o", "json")[1])
     assert (told["isSame"], told["rows"]) == (True, [])
+    others = {"servers": {}, "code": "", "settings": ""}
     assert told["versions"] == [
         {
             "agent": "research",
             "parts": ["files", "instruction"],
-            "first": {"number": 1, "files": "aa", "instruction": "bb", "tools": "cc", "servers": {}},
-            "second": {"number": 2, "files": "dd", "instruction": "ee", "tools": "cc", "servers": {}},
+            "first": {"number": 1, "files": "aa", "instruction": "bb", "tools": "cc", **others},
+            "second": {"number": 2, "files": "dd", "instruction": "ee", "tools": "cc", **others},
         }
     ]

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from pallas.model.long_strings import MAX_STRING
 from pallas.telemetry import request_parts
-from pallas.telemetry.request_parts import PartCache, RequestParts
+from pallas.telemetry.request_parts import MessageChain, PartCache, RequestParts
+from pallas.telemetry.wire_record import masked
 
 SYSTEM = {"role": "system", "content": "You answer."}
 HI, YES, MORE = ({"role": "user", "content": text} for text in ("hi", "yes", "more ] , ["))
@@ -46,3 +48,15 @@ def test_a_conversation_goes_on_changes_and_begins_again(
             fresh.messages,
             fresh.stored(),
         )
+
+
+def test_a_long_text_is_kept_as_it_is_but_for_its_secrets() -> None:
+    # It is masked as JSON, whichever library writes that.
+    odd = "".join(map(chr, range(0x20, 0x300))) + "\t\n\u2028\ufeff\U0001f600"
+    text = f"{odd} token: sk-0123456789abcdef " * (MAX_STRING // len(odd))
+    body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+    (chain,) = (value for name, value in PartCache().split(body, "thread").fields if name == "messages")
+    assert isinstance(chain, MessageChain)
+    kept = json.loads(chain.chain[0].whole, strict=False)["content"]
+    assert "sk-0123456789abcdef" not in kept
+    assert kept == json.loads(masked(json.dumps(text, ensure_ascii=False)), strict=False)

@@ -56,7 +56,8 @@ class _Again(Static, can_focus=True):
 
 
 class ForkScreen(ModalScreen[ForkChange | None]):
-    """Asks for the question and the model, or for the result of a call; ends with None if it is left.
+    """Asks for the question and the model, or for the result of a call, and for the version of the project;
+    ends with None if it is left.
 
     A call is made again only if that is chosen: else what stands in the dialog is its result.
     """
@@ -77,6 +78,11 @@ class ForkScreen(ModalScreen[ForkChange | None]):
         )
         self._began = self._text.text
         self._model = Input(placeholder=f"as it was: {step.name}", compact=True, id="fork-model")
+        self._version = Input(
+            placeholder="the agents as they are now; or a commit, a branch, a tag",
+            compact=True,
+            id="fork-version",
+        )
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="chat-dialog", id="fork-dialog") as box:
@@ -88,6 +94,8 @@ class ForkScreen(ModalScreen[ForkChange | None]):
             else:
                 yield Static("Model", classes="fork-label")
                 yield self._model
+            yield Static("Version", classes="fork-label")
+            yield self._version
             yield Static(markup=False, classes="chat-dialog-hint")
             yield StatusLine()
 
@@ -134,15 +142,16 @@ class ForkScreen(ModalScreen[ForkChange | None]):
 
     def action_go_on(self) -> None:
         """Take what stands here."""
-        text = self._text.text
+        text, version = self._text.text, self._version.value.strip()
         if self._step.is_call:
-            self.dismiss(ForkChange(result=None if self._is_again else text))
+            self.dismiss(ForkChange(result=None if self._is_again else text, version=version))
             return
         is_other = text != self._began
         if is_other and not text.strip():
             self._tell("A question is missing: write one, or leave with escape.")
             return
-        self.dismiss(ForkChange(message=text if is_other else "", model=self._model.value.strip()))
+        message, model = text if is_other else "", self._model.value.strip()
+        self.dismiss(ForkChange(message=message, model=model, version=version))
 
     def action_leave(self) -> None:
         """Nothing goes on after all."""

@@ -25,13 +25,17 @@ from ..row_list import RowList
 from ..tones import DIM
 
 _WORDS: Final = {
-    False: ("reading ...", "The runs could not be compared: {}\n\nr reads them again."),
-    True: (
+    "runs": ("reading ...", "The runs could not be compared: {}\n\nr reads them again."),
+    "replay": (
         "The question is asked again. Models and tools answer from the recording: nothing real is called.",
         "The run could not be replayed: {}\n\nr replays it again.",
     ),
+    "fork": (
+        "The other version is started and goes on. Models and tools are asked for real.",
+        "The run could not go on: {}\n\nr starts it again.",
+    ),
 }
-"""What is said while the runs are read, and when that failed; of a replay and of others."""
+"""What is said while the runs are read, and when that failed; by the kind of their source."""
 
 
 class DiffList(RowList[ComparedRow]):
@@ -65,14 +69,15 @@ everything about the line on a separate screen, **y** copies it. **r** reads bot
 
 In a replay the first run is the recorded one. The second one is the replay with the agents as they are now,
 in a separate process. A line above says whether they are the same, what differs first, or what is not in the
-recording. **r** replays the run again; leaving the screen ends the replay.
+recording. **r** replays the run again; leaving the screen ends the replay. A run that goes on with another
+version of the project is shown in the same way.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("diff")
 
     def __init__(self, source: DiffSource, glyphs: Glyphs) -> None:
         super().__init__(id="diff")
         self._source = source
-        self._waits, self._failure = _WORDS[source.is_replay]
+        self._waits, self._failure = _WORDS[source.kind]
         self._glyphs = glyphs
         self._found: Comparison | None = None
         self._everything = False
@@ -105,8 +110,8 @@ recording. **r** replays the run again; leaving the screen ends the replay.
         self.view.focus()
 
     def action_read(self) -> None:
-        """Read both runs, and compare them; a replay is made once more."""
-        if self._source.is_replay and self._is_composed:
+        """Read both runs, and compare them; a replay or a fork is made once more."""
+        if self._source.kind != "runs" and self._is_composed:
             self._found = None
             self._clear(self._waits)
         self.run_worker(self._read(), group="diff", exclusive=True, exit_on_error=False)

@@ -1,6 +1,7 @@
 """`pallas fork`: go on from a step of a run, and show what differs."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -195,6 +196,7 @@ def fork(
         ),
     ] = None,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")] = "text",
+    changes_file: Annotated[Path | None, typer.Option("--changes", hidden=True)] = None,
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
@@ -215,5 +217,7 @@ def fork(
         raise typer.Exit(USAGE)
     given = {"step": step, "message": message, "result": result, "model": model}
     changes = {name: value for name, value in given.items() if value is not None}
+    if changes_file is not None:  # of a fleet or a workbench, whose texts may be long
+        changes |= json.loads(changes_file.read_text())
     reach = reach_of(context, folder, url, token)
     raise typer.Exit(fork_run(run, changes, reach, record, output, version))

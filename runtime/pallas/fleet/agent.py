@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.cards import read_cards
-from pallas.config.files import module_file
+from pallas.config.files import module_file, shown
 from pallas.executors import Executor
 from pallas.health.public_reasons import health_for_callers
 from pallas.model import (
@@ -52,6 +52,7 @@ from .agent_port import AgentAddress
 from .agent_snapshot import snapshot_of, takes
 from .own_llms import OwnLlms
 from .reload.agent_version import AgentVersion
+from .reload.behaviour_digest import settings_digest
 from .reload.failure_report import details_of
 from .supervisor.agent_lifecycle import AgentLifecycle
 from .supervisor.failure_outcome import lasting, outcome_of
@@ -142,6 +143,17 @@ class FleetAgent:
     def run_version(self) -> RunVersion | None:
         """The version that answers now."""
         return self._versions.version.of_run if self._versions.version is not None else None
+
+    def behaviour_now(self, project: Project, because: Collection[str]) -> RunVersion | None:
+        """What it would do with its files as they are now; None if it has other ones, too. Blocks.
+
+        ``because`` are files that changed, as they are shown.
+        """
+        version, config = self._versions.version, project.agents.get(self.name)
+        if version is None or config is None:
+            return None
+        own = {shown(project.root, path) for path in version.files}
+        return version.behaviour_now(project, config) if own.issuperset(because) else None
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -329,7 +341,16 @@ class FleetAgent:
         """Be what this configuration says; its port is not looked at."""
         self.project, self.config = project, config
         self.supervisor.adopt(config.restart)
+        version = self._versions.version
+        if version is not None:
+            version.settle("")  # it is not known for runs that begin meanwhile
         await self._redescribe()
+        if version is not None:
+            settings = await asyncio.to_thread(
+                settings_digest, project, config, version.executor.info.servers
+            )
+            if self.project is project and self.config is config:
+                version.settle(settings)
 
     async def connecting(self, executor: Executor) -> None:
         """Watch the servers of an executor that is loaded and connects now."""

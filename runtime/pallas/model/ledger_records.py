@@ -243,7 +243,9 @@ class RunVersion:
     """Which version of its agent a run had. Digests are SHA-256 in hex; one is empty if it is not known.
 
     ``number`` counts from the start of the fleet. ``files`` is of the lines ``DIGEST  PATH`` of the files
-    that it was made of, by path, as ``sha256sum`` prints them in the project's folder.
+    that it was made of, by path, as ``sha256sum`` prints them in the project's folder. ``code`` is the same
+    with the syntax trees of Python files in the place of their bytes, ``settings`` of the configuration that
+    its runs depend on; two versions with both in common behave alike.
     """
 
     number: int
@@ -252,6 +254,16 @@ class RunVersion:
     tools: str = ""  # of the tools that its servers had when it was started
     # Of the entry and the files of each of its servers, by name
     servers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    code: str = ""
+    settings: str = ""
+
+    def behaves_as(self, other: "RunVersion") -> bool:
+        """Whether both are known to have the same code, settings and servers."""
+        return (
+            bool(self.code and self.settings)
+            and (self.code, self.settings) == (other.code, other.settings)
+            and self.servers == other.servers
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,9 +402,21 @@ def _is_picture(text: str, name: str) -> bool:
 
 
 def _masked_text(text: str, known: Spellings | None) -> str:
-    """A text as data, with its secrets masked; its control characters stay, as JSON has them."""
+    """A text as data, with its secrets masked; its control characters stay, as JSON has them.
+
+    On the event loop: a pattern holds the lock of the interpreter while it searches, so in a thread the loop
+    would wait for it as well.
+    """
     try:
-        found: str = json.loads(masked(json.dumps(text, ensure_ascii=False), known), strict=False)
+        found: str = json.loads(masked(_as_json(text), known), strict=False)
     except ValueError:  # a secret ended in the middle of an escape
         return masked(text, known)
     return found
+
+
+def _as_json(text: str) -> str:
+    """A text as JSON; of a long one ``json.dumps`` takes ten times as long."""
+    try:
+        return msgspec.json.encode(text).decode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(text, ensure_ascii=False)

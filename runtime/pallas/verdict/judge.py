@@ -20,6 +20,7 @@ from .affected_units import running_in, steps_in_order, units_of, without_answer
 from .asked_cache import ASKED
 from .judged_runs import JudgedRun, JudgedTurn, judged_runs
 from .live_cost import estimate_of
+from .unchanged_code import lacks_code, unchanged_agents
 from .undecided import changed_server, lacking, not_asked, undecidable
 from .verdict_words import SAME, Judgement, digest_of, failed_request, judgement_of, shown_verdict
 
@@ -70,8 +71,11 @@ class Judge:
         gone = sorted(each for each in run.agents & self._affected if each not in self._project.agents)
         if gone:
             return Judgement("fails", gone[0], "it is no longer an agent of the project")
-        if why := undecidable(run, self._project, self._affected):
-            return Judgement("not decided", what=why)
+        same = unchanged_agents(run, self._request.behaviour)
+        if why := undecidable(run, self._project, self._affected - same):
+            return Judgement("not decided", what=why + lacks_code(run, self._request.behaviour))
+        if run.agents & self._affected <= same:
+            return self._by_expectations(run)
         return None if any(True for _ in units) else self._by_expectations(run)
 
     async def _of_group(

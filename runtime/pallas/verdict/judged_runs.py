@@ -9,6 +9,7 @@ from pallas.config import Project
 from pallas.fleet.reload.verdict_judge import JudgeRequest, RecentRun
 from pallas.model import Recording, RunSource
 from pallas.model.fault_rules import FaultPlan
+from pallas.model.host_places import HostPlaces
 from pallas.recordings.recording_folder import BadRecording
 from pallas.safe_text import one_line
 
@@ -21,6 +22,8 @@ class JudgedTurn:
 
     recording: Recording
     turn: TurnTest | None = None
+    is_as_recorded: bool = True
+    """Whether the test asks what was asked then, and injects no faults."""
 
     @property
     def faults(self) -> FaultPlan | None:
@@ -50,8 +53,9 @@ class JudgedRun:
 
 def judged_runs(project: Project, request: JudgeRequest) -> Iterator[JudgedRun]:
     """What is judged, the tests first. Blocks. Raises ConfigError with every mistake in the tests' files."""
+    places = HostPlaces.of(project.root)
     for test in tests_named(project, request.tests):
-        yield _of_test(test)
+        yield _of_test(test, places)
     for run in request.runs:
         yield _of_run(run)
 
@@ -67,7 +71,7 @@ def _is_recorded(test: AgentTest) -> bool:
     return any(turn.recording for turn in test.turns)
 
 
-def _of_test(test: AgentTest) -> JudgedRun:
+def _of_test(test: AgentTest, places: HostPlaces) -> JudgedRun:
     turns = []
     for turn in test.turns:
         if turn.recording is None:
@@ -76,8 +80,13 @@ def _of_test(test: AgentTest) -> JudgedRun:
             recording = read_cached(turn.recording)
         except (BadRecording, OSError) as error:
             return JudgedRun(test.name, "test", test.agent, problem=one_line(str(error), 300))
-        asked = replace(recording.first, agent=test.agent, question=turn.ask, images=turn.images)
-        turns.append(JudgedTurn(replace(recording, runs=(asked, *recording.runs[1:])), turn))
+        first = recording.first
+        asked = replace(first, agent=test.agent, question=turn.ask, images=turn.images)
+        is_as_recorded = turn.faults is None and asked == replace(
+            first, question=places.placed(first.question)
+        )
+        runs = asked, *recording.runs[1:]
+        turns.append(JudgedTurn(replace(recording, runs=runs), turn, is_as_recorded))
     scored = test if test.scorers and len(turns) == len(test.turns) else None
     return JudgedRun(test.name, "test", test.agent, tuple(turns), scored=scored)
 

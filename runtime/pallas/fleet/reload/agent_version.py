@@ -9,6 +9,7 @@ from pallas.executors import Executor
 from pallas.model import Change, RunVersion
 
 from .agent_digest import AgentDigest, digest_of, instruction_digest, tools_digest
+from .behaviour_digest import code_digest, settings_digest
 from .server_digest import server_digest
 from .source_files import SourceFiles
 from .version_diff import bounded, changes, file_changes
@@ -43,10 +44,30 @@ class AgentVersion:
         """
         self.sources = self.sources.with_more({*self.files, *also}, since)
         face = self.face = digest_of(self.executor.info, self.project, self.config)
-        files = self.sources.digest_of(self.files, self.project.root)
-        servers = {name: server_digest(self.project, name) for name in self.executor.info.servers}
-        known = {name: digest for name, digest in servers.items() if digest}
-        self._made_of = RunVersion(0, files, instruction_digest(face), tools_digest(face), known)
+        self._made_of = replace(
+            self._behaviour(self.sources, self.project, self.config),
+            files=self.sources.digest_of(self.files, self.project.root),
+            instruction=instruction_digest(face),
+            tools=tools_digest(face),
+        )
+
+    def settle(self, settings: str) -> None:
+        """Note the digest of the settings with which its runs go on: not all need another version."""
+        self._made_of = replace(self._made_of, settings=settings)
+
+    def behaviour_now(self, project: Project, config: AgentConfig) -> RunVersion:
+        """What a version of the same files, as they are now, and this configuration would do. Blocks."""
+        sources = SourceFiles().with_more(self.files, since=float("inf"))
+        return self._behaviour(sources, project, config)
+
+    def _behaviour(self, sources: SourceFiles, project: Project, config: AgentConfig) -> RunVersion:
+        servers = {name: server_digest(project, name) for name in self.executor.info.servers}
+        return RunVersion(
+            0,
+            servers={name: digest for name, digest in servers.items() if digest},
+            code=code_digest(sources, self.files, project.root),
+            settings=settings_digest(project, config, self.executor.info.servers),
+        )
 
     def is_as_before(self, other: "AgentVersion") -> bool:
         """Whether both are known to be made of the same, byte for byte."""

@@ -112,11 +112,12 @@ class VerdictGate:
         What is held for the same reason as before is reported again only for a save of its own files.
         """
         self.was_cut = False
+        self.verdicts.uncertain |= {name for name, why in plan.reload.items() if ".env" in why}
         for name in plan.remove:
             self._held.pop(name, None)
         gate = self.verdicts.gate_of(new)
         affected = effects.applied.union(plan.reload, plan.remove)
-        save = Save(project=new, affected=affected, effects=effects, began=began)
+        save = Save(project=new, affected=affected, effects=effects, began=began, because=plan.reload)
         if gate == "hold" and not requested:
             return await self._hold_back(plan, save)
         if gate != "off" and affected:
@@ -147,7 +148,13 @@ class VerdictGate:
                 files=tuple(dict.fromkeys((*before.effects.files, *save.effects.files))),
                 servers={**before.effects.servers, **save.effects.servers},
             )
-            self._unjudged = replace(save, affected=before.affected | save.affected, effects=effects)
+            because = {
+                name: (*before.because.get(name, ()), *save.because.get(name, ()))
+                for name in before.because.keys() | save.because.keys()
+            }
+            self._unjudged = replace(
+                save, affected=before.affected | save.affected, effects=effects, because=because
+            )
         earlier = self._warning
         self._warning = self._fleet.tasks.start(self._judge_beside(earlier, self._unjudged))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pallas.config import Project
-from pallas.model import RunSource, RunVerdict
+from pallas.model import RunSource, RunVerdict, RunVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,10 @@ class LiveRequest:
 class JudgeRequest:
     """What is judged: the named tests and the runs, as far as they have one of the agents ``affected``.
 
-    ``servers`` changed in a way that only they could tell, each with what changed. ``environment`` replaces
-    that of the process that judges. With ``live`` models are asked; without it none is.
+    ``servers`` changed in a way that only they could tell, each with what changed. ``behaviour`` is what
+    agents do now, as far as that is known of their files and settings alone: a run that was recorded with the
+    same needs no replay. ``environment`` replaces that of the process that judges. With ``live`` models are
+    asked; without it none is.
     """
 
     root: Path
@@ -53,6 +55,7 @@ class JudgeRequest:
     tests: tuple[str, ...] = ()
     runs: tuple[RecentRun, ...] = ()
     servers: Mapping[str, str] = field(default_factory=dict)
+    behaviour: Mapping[str, RunVersion] = field(default_factory=dict)
     live: LiveRequest | None = None
     environment: Mapping[str, str] | None = field(default=None, repr=False)
 

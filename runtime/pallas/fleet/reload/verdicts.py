@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from time import monotonic
 from typing import Final
@@ -16,6 +16,7 @@ from pallas.model import (
     LiveState,
     ModelCalls,
     RunVerdict,
+    RunVersion,
     VerdictBegun,
     VerdictProgress,
     VerdictReached,
@@ -39,13 +40,15 @@ _MOST: Final = 350
 class Save:
     """A save that is judged: the project as it was read, its agents with another version or other settings.
 
-    ``began`` is when the first change was seen (``time.monotonic``).
+    ``because`` are the files for which agents get another version, or ``.env``. ``began`` is when the first
+    change was seen (``time.monotonic``).
     """
 
     project: Project
     affected: frozenset[str]
     effects: SaveEffects
     began: float
+    because: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Verdicts:
         """The last one that was reached."""
         self.judged: Judged | None = None
         """The last one, if models may be asked for it and were not."""
+        self.uncertain: set[str] = set()
+        """Agents that do not behave as their files and settings say: their environment changed."""
         self.progress: VerdictProgress | None = None
         """How far the one is that is under way. May be read from any thread."""
 
@@ -117,7 +122,8 @@ class Verdicts:
         mine = self._begin(save, leading, is_held=is_held)
         try:
             async with asyncio.timeout(save.project.verdict.timeout):
-                async with aclosing(self._asked(save, leading)) as verdicts:
+                behaviour = await asyncio.to_thread(self._behaviour, save)
+                async with aclosing(self._asked(save, leading, behaviour)) as verdicts:
                     async for verdict in verdicts:
                         first = first or monotonic() - save.began
                         runs[verdict.name] = verdict
@@ -190,7 +196,22 @@ class Verdicts:
             await self._judge.close()
         self._recent.close()
 
-    def _asked(self, save: Save, leading: LeadingRuns) -> AsyncGenerator[RunVerdict]:
+    def _behaviour(self, save: Save) -> dict[str, RunVersion]:
+        """What agents of a save do now, if only files were saved that their versions are made of. Blocks."""
+        found: dict[str, RunVersion] = {}
+        for name, because in save.because.items():
+            agent = self._fleet.agents.get(name)
+            if agent is None or name in self.uncertain | save.effects.applied:
+                continue
+            if save.effects.servers.keys() & {*agent.servers}:
+                continue
+            if (now := agent.behaviour_now(save.project, because)) is not None:
+                found[name] = now
+        return found
+
+    def _asked(
+        self, save: Save, leading: LeadingRuns, behaviour: Mapping[str, RunVersion]
+    ) -> AsyncGenerator[RunVerdict]:
         assert self._judge is not None
         request = JudgeRequest(
             root=save.project.root,
@@ -198,6 +219,7 @@ class Verdicts:
             tests=tuple(each.name for each in leading.all if each.source == "test"),
             runs=leading.files,
             servers=save.effects.servers,
+            behaviour=behaviour,
         )
         return self._judge.verdicts(request)
 

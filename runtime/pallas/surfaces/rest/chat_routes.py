@@ -2,14 +2,17 @@
 another one. Both answer as a whole or as a stream.
 """
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.bounds.sizes import check_said
 from pallas.model import Fault, FaultType, Image, Params, RunRecord, RunRequest
+from pallas.model.host_places import HostPlaces
 from pallas.model.ids import mint
 from pallas.model.refusals import not_found
 from pallas.recordings.fork_point import forked_request
@@ -22,9 +25,10 @@ from .route_table import Routes, principal_of
 from .run_answers import DOCUMENTED, IdempotencyKey, LastEventId, RunAnswers
 from .run_models import ChatAnswerModel
 from .run_recall import Recall
+from .version_forks import VersionForks
 
 _OF_CHAT: Final = frozenset({"message", "images", "threadId", "provider", "stream"})
-_OF_FORK: Final = frozenset({"step", "message", "result", "stream"})
+_OF_FORK: Final = frozenset({"step", "message", "result", "version", "stream"})
 """The fields of their bodies that are no parameters."""
 
 
@@ -75,7 +79,7 @@ def add_chat(routes: Routes, answers: RunAnswers) -> None:
 
 def add_forks(routes: Routes, recall: Recall, answers: RunAnswers) -> None:
     """Add the endpoint that goes on from a step."""
-    parts = routes.parts
+    parts, versions = routes.parts, VersionForks()
 
     @routes.add(
         "POST",
@@ -93,7 +97,9 @@ def add_forks(routes: Routes, recall: Recall, answers: RunAnswers) -> None:
     ) -> Response:
         """Does `step` once more, in a thread of its own: a question to the model, or a call, which has
         `result` if that is given. Needs `run:agents` for the agent, and `view:agents` for each agent in the
-        run."""
+        run. With `version`, a revision of git, the project as it was then goes on, in a fleet of its own
+        whose ledger ends with it: the answer has the `recording`. That needs `edit:agents` too, and takes no
+        parameter but `model`."""
         plain(id)
         principal = principal_of(request)
         record = await recall.record(id, principal)
@@ -113,5 +119,23 @@ def add_forks(routes: Routes, recall: Recall, answers: RunAnswers) -> None:
             result=body.result,
             params=Params.read(given, strict=False),
         )
+        if body.version is not None:
+            parts.grants.require(principal, "edit", "agents", record.agent)
+            changes, root = _of_version(body, given), parts.project().root
+            recording = await asyncio.to_thread(HostPlaces.of(root).all_marked, recording)
+            return await versions.answer(request, recording, changes, body.version, root)
         asked = replace(asked, conversation=mint(), new_conversation=True)
         return await answers.answer(request, asked, subject=f"fork of {record.id}", streamed=body.stream)
+
+
+def _of_version(body: Fork, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is other in a run with another version. Raises Fault (PROTOCOL) for what it cannot have."""
+    if body.stream:
+        text = "stream: a run of another version is answered as a whole; leave it out"
+        raise Fault(FaultType.PROTOCOL, text, data={"key": "stream"})
+    for key, value in given.items():
+        if key != "model" or not isinstance(value, str | None):
+            text = f"{one_line(key, 60)}: a run of another version takes no parameter but model; leave it out"
+            raise Fault(FaultType.PROTOCOL, text, data={"key": key})
+    changes = {"step": body.step, "message": body.message, "result": body.result, "model": given.get("model")}
+    return {name: value for name, value in changes.items() if value is not None}

@@ -227,7 +227,7 @@ def _with_params(schema: dict[str, Any]) -> None:
 class Fork(BaseModel):
     """The step of a run from which another run goes on, and what is different there.
 
-    Parameters, such as `model`, as for a chat.
+    Parameters, such as `model`, as for a chat. `version` is a revision of git that the project has then.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_with_params)
@@ -235,6 +235,7 @@ class Fork(BaseModel):
     step: int = Field(ge=1, le=10**9)
     message: str | None = Field(default=None, max_length=MAX_TEXT)
     result: str | None = Field(default=None, max_length=MAX_TEXT)
+    version: str | None = Field(default=None, min_length=1, max_length=200)
     stream: bool | None = None
 
 

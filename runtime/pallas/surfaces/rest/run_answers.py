@@ -105,7 +105,7 @@ class RunAnswers:
             chunks = self._recall.chunks(run_id, after)
             return event_stream(chunks, numbered=True, headers={RUN_ID: run_id}, heartbeat=self._heartbeat)
         try:
-            return _answered(await self._recall.answer(run_id), run_id)
+            return answered(await self._recall.answer(run_id), run_id)
         except Fault as fault:
             return _failed(fault, run_id)
 
@@ -116,7 +116,7 @@ class RunAnswers:
     async def _whole(self, request: Request, log: RunLog) -> Response:
         """The complete answer; a caller that disconnects before cancels the run."""
         ended = asyncio.ensure_future(log.wait_ended())
-        gone = asyncio.ensure_future(_disconnected(request))
+        gone = asyncio.ensure_future(disconnected(request))
         try:
             await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -129,14 +129,15 @@ class RunAnswers:
         return _result(log)
 
 
-async def _disconnected(request: Request) -> None:
+async def disconnected(request: Request) -> None:
+    """Wait until the caller of a request is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def _result(log: RunLog) -> Response:
     if log.result is not None:
-        return _answered(answer_of(log.result), log.run_id)
+        return answered(answer_of(log.result), log.run_id)
     fault = log.fault or Fault(FaultType.INTERNAL, "the run ended without a result; the log has the details")
     return _failed(fault, log.run_id, log.thread)
 
@@ -149,7 +150,8 @@ def _failed(fault: Fault, run_id: str, thread: str = "") -> Response:
     return answer
 
 
-def _answered(body: dict[str, Any], run_id: str) -> Response:
+def answered(body: dict[str, Any], run_id: str) -> Response:
+    """Answer with a document of a run."""
     headers = {**http_faults.HEADERS, RUN_ID: run_id}
     if body.get("threadId"):
         headers[THREAD_ID] = str(body["threadId"])

@@ -132,7 +132,9 @@ class ChatAnswerModel(Out):
     ``cost`` is in US dollars, ``treeCost`` with that of the runs below; as in ``RunModel``.
     ``backend`` is the provider that answered, if there is a choice; ``routed`` the agent that a router
     chose, ``rerouted`` why a provider other than the requested one answered. ``missingServers`` are the MCP
-    servers that were unavailable, by name, with the reason.
+    servers that were unavailable, by name, with the reason. ``version`` and ``recording`` are of a fork with
+    another version of the project: the commit, and the run as a tar archive in base64, since no ledger has
+    it.
     """
 
     text: str
@@ -152,6 +154,8 @@ class ChatAnswerModel(Out):
     routed: str | None = None
     rerouted: list[str] | None = None
     missingServers: dict[str, str] | None = None
+    version: str | None = None
+    recording: str | None = None
 
 
 class CostSumModel(CostModel):
