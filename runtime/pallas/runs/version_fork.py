@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from pallas.child_program import run
 from pallas.model import Fault, FaultType, Recording
+from pallas.processes.child_program import run
 from pallas.recordings.recording_folder import BadRecording, archive_of, read
 from pallas.safe_text import one_line, sanitize
 
