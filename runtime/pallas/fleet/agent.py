@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.cards import read_cards
-from pallas.config.files import module_file, shown
+from pallas.config.files import module_file
 from pallas.executors import Executor
 from pallas.health.public_reasons import health_for_callers
 from pallas.model import (
@@ -52,7 +52,6 @@ from .agent_port import AgentAddress
 from .agent_snapshot import snapshot_of, takes
 from .own_llms import OwnLlms
 from .reload.agent_version import AgentVersion
-from .reload.behaviour_digest import settings_digest
 from .reload.failure_report import details_of
 from .supervisor.agent_lifecycle import AgentLifecycle
 from .supervisor.failure_outcome import lasting, outcome_of
@@ -75,8 +74,7 @@ class FleetAgent:
     """An agent: its port and surface stay, its executor is started, swapped and ended.
 
     The port answers ``get_health`` once ``open`` has returned, in every state of the agent. The executor was
-    made from ``project`` and ``config``. ``pages``, by path, are served on the same port, behind the same
-    guard.
+    made from ``project`` and ``config``. ``pages`` are served by path on its port, behind the same guard.
     """
 
     def __init__(
@@ -140,27 +138,20 @@ class FleetAgent:
         return self._versions.current
 
     @property
+    def version_now(self) -> AgentVersion | None:
+        """What answers now, and what it was made of."""
+        return self._versions.version
+
+    @property
     def run_version(self) -> RunVersion | None:
-        """The version that answers now."""
-        return self._versions.version.of_run if self._versions.version is not None else None
-
-    def behaviour_now(self, project: Project, because: Collection[str]) -> RunVersion | None:
-        """What it would do with its files as they are now; None if it has other ones, too. Blocks.
-
-        ``because`` are files that changed, as they are shown.
-        """
-        version, config = self._versions.version, project.agents.get(self.name)
-        if version is None or config is None:
-            return None
-        own = {shown(project.root, path) for path in version.files}
-        return version.behaviour_now(project, config) if own.issuperset(because) else None
+        """What runs that begin now keep of it."""
+        return self.version_now.of_run if self.version_now is not None else None
 
     @property
     def servers(self) -> tuple[str, ...]:
         """Names of the downstreams it declares, as they were known last."""
-        executor = self.executor
-        if executor is not None:
-            return executor.info.servers
+        if self.executor is not None:
+            return self.executor.info.servers
         return tuple(each.name for each in self.watched.downstreams)
 
     @property
@@ -221,12 +212,8 @@ class FleetAgent:
     @property
     def forwards_bearer(self) -> bool:
         """Whether one whom it calls gets its callers' tokens."""
-        handler = self.config.handler
-        known = (
-            self.config.remote,
-            handler.typed if handler is not None else None,
-            *(self.project.downstreams.get(name) for name in self.servers),
-        )
+        handler, servers = self.config.handler, map(self.project.downstreams.get, self.servers)
+        known = (self.config.remote, handler.typed if handler is not None else None, *servers)
         return any(each.forward_inbound_auth for each in known if each is not None)
 
     @property
@@ -341,16 +328,9 @@ class FleetAgent:
         """Be what this configuration says; its port is not looked at."""
         self.project, self.config = project, config
         self.supervisor.adopt(config.restart)
-        version = self._versions.version
-        if version is not None:
-            version.settle("")  # it is not known for runs that begin meanwhile
+        if self.version_now is not None:
+            await self.version_now.adopt(project, config)
         await self._redescribe()
-        if version is not None:
-            settings = await asyncio.to_thread(
-                settings_digest, project, config, version.executor.info.servers
-            )
-            if self.project is project and self.config is config:
-                version.settle(settings)
 
     async def connecting(self, executor: Executor) -> None:
         """Watch the servers of an executor that is loaded and connects now."""
@@ -372,8 +352,8 @@ class FleetAgent:
         self.settled.set()
         if self.executor is not None:
             self._claim_code(self.executor)
-        if self.executor is not None and self.executor.info.payload is not None:
-            self._lifecycle.own(self._redescribe(), "describe")
+            if self.executor.info.payload is not None:
+                self._lifecycle.own(self._redescribe(), "describe")
 
     async def _redescribe(self) -> None:
         """Clients see what it is now, and what a typed handler takes."""
@@ -394,8 +374,10 @@ class FleetAgent:
         definition = self.config.definition
         own = {each.name: each for each in definition.own_servers} if definition is not None else {}
         known = {**self.project.downstreams, **own}
-        servers = [known[name] for name in executor.info.servers if name in known]
-        await self.watched.watch_servers(servers, self.config.required)
+        used = executor.info.servers
+        await self.watched.watch_servers(
+            [known[name] for name in used if name in known], self.config.required
+        )
 
     def fail(
         self,

@@ -1,10 +1,12 @@
 """One version of an agent."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pallas.config import AgentConfig, Project
+from pallas.config.files import shown
 from pallas.executors import Executor
 from pallas.model import Change, RunVersion
 
@@ -26,6 +28,7 @@ class AgentVersion:
     face: AgentDigest = field(default_factory=AgentDigest)
     number: int = 0
     _made_of: RunVersion = field(default_factory=lambda: RunVersion(0))
+    _adopted: tuple[Project, AgentConfig] | None = None
 
     @property
     def of_run(self) -> RunVersion:
@@ -51,12 +54,23 @@ class AgentVersion:
             tools=tools_digest(face),
         )
 
-    def settle(self, settings: str) -> None:
-        """Note the digest of the settings with which its runs go on: not all need another version."""
-        self._made_of = replace(self._made_of, settings=settings)
+    async def adopt(self, project: Project, config: AgentConfig) -> None:
+        """Answer with this configuration; runs that begin before this returns keep no digest of it."""
+        adopted = self._adopted = project, config
+        self._made_of = replace(self._made_of, settings="")
+        settings = await asyncio.to_thread(settings_digest, project, config, self.executor.info.servers)
+        if self._adopted is adopted:
+            self._made_of = replace(self._made_of, settings=settings)
 
-    def behaviour_now(self, project: Project, config: AgentConfig) -> RunVersion:
-        """What a version of the same files, as they are now, and this configuration would do. Blocks."""
+    def behaviour_now(
+        self, project: Project, config: AgentConfig, because: Collection[str]
+    ) -> RunVersion | None:
+        """What a version of the same files, as they are now, and this configuration would do.
+
+        None if ``because``, the files that changed, has others, too. Blocks.
+        """
+        if not {shown(project.root, path) for path in self.files}.issuperset(because):
+            return None
         sources = SourceFiles().with_more(self.files, since=float("inf"))
         return self._behaviour(sources, project, config)
 

@@ -205,7 +205,10 @@ class Verdicts:
                 continue
             if save.effects.servers.keys() & {*agent.servers}:
                 continue
-            if (now := agent.behaviour_now(save.project, because)) is not None:
+            version, config = agent.version_now, save.project.agents.get(name)
+            if version is None or config is None:
+                continue
+            if (now := version.behaviour_now(save.project, config, because)) is not None:
                 found[name] = now
         return found
 
