@@ -225,10 +225,10 @@ def measure() -> Iterator[Figure]:
         ends += found.ends
         twice, left = twice + found.twice, left + found.left
         yield Figure(f"next call that works, {kind}, p99", _share(found.first, 0.99), 1.0, "s", _said(found))
-    detail = f"{ends.total()} calls, {ends['answered']} answered, {ends['errors']} ended with an error"
     bare = sorted(run(_bare_starts()))
     detail = f"the first after {bare[0]:.2f} s; a recovery on stdio starts as many"
     yield Figure(f"{CALLERS + 1} programs started at once until they answer", bare[-1], None, "s", detail)
+    detail = f"{ends.total()} calls, {ends['answered']} answered, {ends['errors']} ended with an error"
     yield Figure("calls lost without an error", ends["lost"], 0, "", detail)
     yield Figure("calls executed twice", twice, 0, "")
     yield Figure("programs of servers left behind", left, 0, "")
