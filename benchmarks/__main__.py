@@ -20,6 +20,7 @@ from . import (
     models,
     open_day,
     pump,
+    recovery,
     reload,
     resources,
     restart,
@@ -34,8 +35,8 @@ from .peers import comparison
 from .programs import own_state
 
 ROOT = Path(__file__).resolve().parent.parent
-BY_NAME = ("peers", "open_day")
-"""Parts that are only measured when they are named: one installs what it compares with, both take long."""
+BY_NAME = ("peers", "open_day", "recovery")
+"""Parts that are only measured when they are named: one installs what it compares with, all take long."""
 
 
 def main() -> int:
@@ -56,6 +57,7 @@ def main() -> int:
         "open_day": open_day,
         "peers": comparison,
         "pump": pump,
+        "recovery": recovery,
         "reload": reload,
         "resources": resources,
         "restart": restart,

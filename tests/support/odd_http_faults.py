@@ -52,9 +52,11 @@ def _call_body(server: OddServer, rng: Random) -> str:
 @HTTP_FAULTS.kind("other-id", on=HTTP)
 def _other_id(server: OddServer, rng: Random) -> str:
     """The error of a call has the id of no request."""
-    status = rng.choice([200, 400, 400])
+    status = rng.choice([200, 400, 400, 500])
     tool = server.add(rng)
     tool.reads = (_REASON,)
+    if status == 500:  # a real call that failed, until a later one succeeds
+        server.gone = "last call: HTTP 500"
     number = rng.choice(['"server-error"', "null", '""', "0", ...])
     answer = {"status": status, "headers": {"content-type": _JSON}, "body": _error(number)}
     server.wire.setdefault("call_status", {})[tool.name] = answer

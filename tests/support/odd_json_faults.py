@@ -255,6 +255,10 @@ def _odd_properties(server: OddServer, rng: Random) -> str:
             {"type": "object", "properties": {}, "required": ["b"]}, {"oneOf": [{"const": 1}, {"const": 2}]},
             {"type": "object", "additionalProperties": False}, {"not": {}}, {"type": "string", "format": 5},
             {"type": "object", "properties": [{"name": "b"}]}, [], None, "string", False, True, {},
+            {"type": "object", "additionalProperties": "no"}, {"type": "string", "enum": "a"}, {"oneOf": {}},
+            {"$ref": "#/$defs/gone"}, {"$ref": "other.json"}, {"type": "array", "items": {"required": "a"}},
+            {"type": "object", "patternProperties": {"[": {}}}, {"multipleOf": 0}, {"uniqueItems": "yes"},
+            {"type": "array", "prefixItems": []}, {"type": "object", "dependentRequired": ["a"]},
         ]
     )  # fmt: skip
     key = rng.choice(["a", "$filter", "a b", "größe", "-x", "a.b", "x" * 70, "a[]", ""])

@@ -79,7 +79,7 @@ class OddServer:
     remark: str = ""
     """What must be said of it although no sound tool is lost (a pattern)."""
     gone: str = ""
-    """It is gone between calls; health may say so with this text."""
+    """It is gone between calls, or its last call failed; health may say so with this text."""
 
     @property
     def name(self) -> str:

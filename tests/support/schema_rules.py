@@ -54,6 +54,7 @@ def openai_refusals(schema: Any) -> Iterator[str]:
             yield f"schema must not have {key!r} at the top level"
     yield from _invalid(schema)
     yield from _lists(schema)
+    yield from _references(schema, schema)
 
 
 def anthropic_refusals(schema: Any) -> Iterator[str]:
@@ -68,6 +69,7 @@ def anthropic_refusals(schema: Any) -> Iterator[str]:
         if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", name):
             yield f"property keys should match pattern: {name!r}"
     yield from _invalid(schema)
+    yield from _references(schema, schema)
 
 
 def _invalid(schema: Any) -> Iterator[str]:
@@ -91,3 +93,16 @@ def _lists(node: Any) -> Iterator[str]:
         for key, each in node.items():
             if key not in ("enum", "const", "default", "examples"):
                 yield from _lists(each)
+
+
+def _references(root: Any, node: Any) -> Iterator[str]:
+    """References to what is not in the schema."""
+    for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _references(root, each)
+    reference = node.get("$ref") if isinstance(node, dict) else None
+    if isinstance(reference, str) and not re.fullmatch(r"#[A-Za-z_]\w*", reference):
+        found = root
+        for part in reference.removeprefix("#").split("/")[1:]:
+            found = found.get(part) if isinstance(found, dict) else None
+        if not reference.startswith("#") or found is None:
+            yield f"$ref: cannot find {reference!r}"

@@ -346,6 +346,27 @@ async def test_the_newer_era_is_remembered_and_a_replaced_program_is_asked_again
         assert eras == {"memory": "legacy"}
 
 
+@pytest.mark.parametrize("is_modern", [False, True])
+async def test_a_program_that_crashed_is_there_at_the_first_call_after_that(is_modern: bool) -> None:
+    server = MemoryServer(is_modern=is_modern)
+    opening = "server/discover" if is_modern else "initialize"
+    usual = {} if is_modern else {"server/discover": hang_up}  # the older one ends at the question
+    server.replies = dict(usual)
+    async with connected(server) as one:
+        await one.open(LONG)
+        for crashes in (1, 2, 3):
+            server.replies[opening] = hang_up
+            server.hang_up()
+            await until(lambda: not one.is_open)
+            for _ in range(crashes):
+                with pytest.raises(MCPError):
+                    await one.open(LONG)
+            server.replies = dict(usual)
+            before = server.starts
+            assert (await one.call(echo)).content[0].text == '{"text": "x"}'
+            assert server.starts == before + 1
+
+
 @pytest.mark.parametrize("answers_late", [False, True])
 async def test_a_server_that_is_silent_about_versions_is_asked_by_the_handshake(
     monkeypatch: pytest.MonkeyPatch, answers_late: bool
@@ -537,6 +558,27 @@ async def test_http_a_server_that_is_not_there_says_why() -> None:
         with pytest.raises(httpx2.ConnectError, match="nobody listens"):
             await one.open(LONG)
         assert isinstance(one.error, httpx2.ConnectError)
+
+
+async def test_http_a_call_does_not_end_with_an_opening_that_began_before_it() -> None:
+    may_fail, server = asyncio.Event(), MemoryHttp()
+
+    async def away(params: Params) -> Any:
+        del server.replies["server/discover"]
+        await may_fail.wait()
+        raise httpx2.ConnectError("nobody listens")
+
+    server.replies["server/discover"] = away
+    async with connected(server) as one:
+        first = asyncio.create_task(one.open(LONG))
+        await until(lambda: one.is_opening and server.asked["server/discover"] == 1)
+        calls = [asyncio.create_task(one.call(echo)) for _ in range(3)]
+        await asyncio.sleep(0)  # they wait for the opening, and the server is back meanwhile
+        may_fail.set()
+        assert [each.content[0].text for each in await asyncio.gather(*calls)] == ['{"text": "x"}'] * 3
+        assert server.opened == 1
+        with pytest.raises(httpx2.ConnectError, match="nobody listens"):
+            await first
 
 
 async def test_http_each_call_has_the_context_of_its_caller_and_openings_have_none() -> None:

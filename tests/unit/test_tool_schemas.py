@@ -144,3 +144,44 @@ def test_a_type_that_refers_to_itself_is_written_out_once() -> None:
 def test_a_keyword_of_a_wrong_kind_is_left_out(keyword: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", **keyword}}}
     assert chat_schema(schema) == {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+WRONG: list[Any] = [
+    None, True, -1, 1.5, "no", "#/nowhere", "[", [], ["a", "a"], [1], ["string", "strng"], {"a": 1},
+    {"a": {"type": "strng"}}, {"x": ["a", "a"]}, {"[": {}}, float("nan"),
+]  # fmt: skip
+KEYWORDS = """
+type properties required enum items additionalProperties patternProperties propertyNames prefixItems contains
+minContains uniqueItems minItems maxLength minProperties minimum exclusiveMaximum multipleOf pattern format
+title examples $ref $defs $id $anchor $schema $vocabulary $dynamicRef $recursiveAnchor allOf anyOf not if
+dependentSchemas dependentRequired dependencies unevaluatedItems deprecated contentEncoding contentSchema
+"""
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS.split())
+def test_no_value_of_a_nested_keyword_makes_a_provider_refuse_the_schema(keyword: str) -> None:
+    for value in WRONG:
+        inner = {
+            "type": "object",
+            "properties": {"b": {keyword: value}},
+            "additionalProperties": {keyword: value},
+        }
+        schema = {"type": "object", "properties": {"a": {"anyOf": [inner, {"type": "string"}]}}}
+        assert list(openai_refusals(chat_schema(schema))) == [], value
+        assert list(anthropic_refusals(messages_schema(schema))) == [], value
+        assert list(google_refusals(google_schema(schema))) == [], value
+
+
+def test_a_reference_is_kept_if_it_leads_somewhere() -> None:
+    parts = {"day": {"type": "string", "$anchor": "day"}, "a b": {"enum": [1]}}
+    kept = ["#", "#/$defs/day", "#day", "#/$defs/a%20b", "#/properties/0"]
+    gone = ["#/$defs/month", "#month", "other.json", "https://odd.test/day"]
+    properties = {str(number): {"$ref": each} for number, each in enumerate((*kept, *gone))}
+    found = chat_schema({"type": "object", "properties": properties, "$defs": parts})["properties"]
+    assert [each["$ref"] for each in found.values() if each] == kept
+
+
+@pytest.mark.parametrize("pattern", [r"^\p{L}+$", r"(?<year>\d{4})-\k<year>", "^[a-z]*$"])
+def test_a_pattern_of_javascript_is_kept(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    assert chat_schema(schema) is schema

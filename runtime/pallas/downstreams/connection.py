@@ -61,10 +61,10 @@ _LISTS_CHANGED: Final = (
 _OPENING: Final = frozenset({"initialize", "server/discover"})
 # The server read the request, so its session is there.
 _READ: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
-# A server of the other era answers with one of these to a request that names no session. -32000 is the
-# TypeScript SDK's.
 # By which servers say with status 200 that they do not know a session.
 _SESSION_ERRORS: Final = frozenset({-32001, -32000, INVALID_REQUEST})
+# A server of the other era answers with one of these to a request that names no session. -32000 is the
+# TypeScript SDK's.
 _OTHER_ERA: Final = frozenset({INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, -32000})
 
 
@@ -193,7 +193,7 @@ class Connection:
         with ``can_repeat`` after any loss. Raises the SDK's errors, NotConnected and TimeoutError.
         """
         for is_last in (False, True):
-            await self.open(REOPEN_SECONDS)
+            await self._open_for_call()
             client = self.client
             if client is None:  # lost in this moment
                 raise NotConnected(f"{self.link.name} is not connected") from self.error
@@ -433,6 +433,16 @@ class Connection:
     def _outdate(self) -> None:
         self._is_outdated = True
         self._wake.set()
+
+    async def _open_for_call(self) -> None:
+        """Open it. What came of an attempt that began before a call says nothing of the server now."""
+        older = self._opening if self.is_opening and not self._transport.is_program else None
+        try:
+            await self.open(REOPEN_SECONDS)
+        except Exception:
+            if older is None or not older.done():
+                raise
+            await self.open(REOPEN_SECONDS)
 
     async def _open_soon(self) -> None:
         """Open a lost connection for the calls that follow, and wait a moment for it."""

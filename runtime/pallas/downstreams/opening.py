@@ -108,6 +108,7 @@ class Opener:
 
     async def _enter_somehow(self, stack: AsyncExitStack) -> Client:
         modes = self._modes()
+        is_doubted = self._failed_mode == modes[0] or not (self._failed_mode or self._known)
         for mode in modes:
             try:
                 return await self._enter(stack, mode)
@@ -121,7 +122,8 @@ class Opener:
                 if not self._version and (version := offered_version(error)):
                     self._version = version
                     return await self._enter(stack, "legacy")
-                if mode is modes[-1] or not (is_ended or self._is_refused(error)):
+                is_other = is_doubted if is_ended else self._is_refused(mode, error)
+                if mode is modes[-1] or not is_other:
                     raise
         raise AssertionError("unreachable")
 
@@ -134,18 +136,18 @@ class Opener:
                 each.error = each.error.model_copy(update={"message": text})
                 each.args = (each.code, each.message, each.data)
 
+    @property
+    def _known(self) -> str:
+        """The mode that the server took last; empty if that is not known."""
+        return self._eras.get(self._transport.key, "")
+
     def _modes(self) -> tuple[str, ...]:
-        """The ways to open the connection now: each starts a program once."""
+        """The ways to open the connection now, the likeliest first: each starts a program once."""
         if self._settings.mode != "auto":
             return (self._settings.mode,)
-        known = self._eras.get(self._transport.key, "")
-        if not known and not self._failed_mode:
-            # A program may end because it is asked for something that it does not know.
-            return ("auto", "legacy") if self._transport.is_program else ("auto",)
-        if known and self._failed_mode != known:
-            is_program = self._transport.is_program
-            return (known,) if is_program or known == "auto" else (known, "auto")
-        return ("legacy" if self._failed_mode == "auto" else "auto",)
+        if self._known == "legacy":
+            return ("legacy", "auto")
+        return ("auto", "legacy") if self._transport.is_program else ("auto",)
 
     async def _enter(self, stack: AsyncExitStack, mode: str) -> Client:
         raw: list[RawStreams] = []
@@ -196,9 +198,12 @@ class Opener:
             is_closed(each) and not stdio_seam.was_ended(each) for each in leaves_of(error)
         )
 
-    def _is_refused(self, error: BaseException) -> bool:
-        """Whether a server over HTTP has answered, but not as one of the era that it was opened in."""
-        return not self._transport.is_program and any(
+    def _is_refused(self, mode: str, error: BaseException) -> bool:
+        """Whether a server has answered, but not as one of the era that it was opened in.
+
+        A program that was asked for its versions was asked for the handshake too.
+        """
+        return (mode == "legacy" or not self._transport.is_program) and any(
             isinstance(each, httpx2.HTTPStatusError) or (isinstance(each, MCPError) and not is_closed(each))
             for each in leaves_of(error)
         )

@@ -177,8 +177,8 @@ class Servers:
             if name not in self._unconfigured and not each.hangs
         }
         tried |= {name: self._attempt(name, doubted=True) for name in doubted if self._calls(name)}
-        for name in self._forwarded & missing.keys() - tried.keys() - self._unconfigured.keys():
-            self._attempt(name)  # only a run can connect it; the result is for a later run
+        for name in missing.keys() - tried.keys() - self._unconfigured.keys():
+            self._attempt(name)  # the result is for a later run
         lost = [task for name, task in tried.items() if name not in self._why]
         if tried:
             await asyncio.wait(tried.values(), timeout=SETTLE_SECONDS)

@@ -8,31 +8,19 @@ in the Messages API a property whose name has other characters than theirs.
 import logging
 import re
 from collections.abc import Callable
-from functools import lru_cache
-from math import isfinite
+from functools import cached_property, lru_cache
 from typing import Any, Final
+from urllib.parse import unquote
 
 from pallas.safe_text import one_line
+
+from .schema_keywords import DROPPED, LISTED, NAMED, NAMED_OR_LISTED, SINGLE, fitted_value, is_pattern
 
 log = logging.getLogger(__name__)
 
 _Schema = dict[str, Any]
 _NOT_AT_TOP: Final = ("$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const")
-_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SINGLE: Final = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames")
-_LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
-_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
-_KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "properties": (dict,),
-    "required": (list,),
-    "enum": (list,),
-    "uniqueItems": (bool,),
-    **dict.fromkeys(("title", "description", "pattern", "format"), (str,)),
-    **dict.fromkeys(("$ref", "$dynamicRef", "$id", "$anchor", "$dynamicAnchor", "$comment"), (str,)),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
-    **dict.fromkeys(("multipleOf", "minLength", "maxLength", "minItems", "maxItems"), (int, float)),
-}
-_DROPPED: Final = object()
+_OWN_NAMES: Final = ("$id", "$anchor", "$dynamicAnchor")
 _MAX_DEPTH: Final = 60
 _PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
@@ -44,8 +32,11 @@ def local_reference(root: Any, reference: str) -> Any:
     if not reference.startswith("#/"):
         return None
     found = root
-    for part in reference[2:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
+    for part in unquote(reference[2:]).split("/"):
+        key: Any = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isdecimal():
+            key = int(key)
+            found = dict(enumerate(found))
         if not isinstance(found, dict) or key not in found:
             return None
         found = found[key]
@@ -115,7 +106,8 @@ def _either(properties: _Schema, more: _Schema) -> _Schema:
 
 def chat_schema(schema: Any) -> _Schema:
     """Return the nearest schema for chat completions and Responses; the same object if it fits."""
-    found: _Schema = _plain(as_object(schema if isinstance(schema, dict) else {}), 0)
+    root = as_object(schema if isinstance(schema, dict) else {})
+    found: _Schema = _plain(root, _Document(root), 0)
     return found
 
 
@@ -137,46 +129,82 @@ def messages_schema(schema: Any) -> _Schema:
     return {**found, "properties": {name: each for name, each in properties.items() if name not in refused}}
 
 
-def _plain(schema: Any, depth: int) -> Any:
-    """Return a schema whose lists have items and whose parts are objects; the same object if it is one."""
+class _Document:
+    """A schema that references are within: no provider looks elsewhere."""
+
+    def __init__(self, root: _Schema) -> None:
+        self._root = root
+
+    def has(self, reference: str) -> bool:
+        """Return whether a reference leads to a schema."""
+        there = isinstance(local_reference(self._root, reference), dict | bool)
+        return there or reference.removeprefix("#") in self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The names that its schemas give themselves."""
+        found: set[str] = set()
+        nodes: list[Any] = [self._root]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, dict):
+                found.update(name for key in _OWN_NAMES if isinstance(name := node.get(key), str))
+            nodes += node.values() if isinstance(node, dict) else _list(node)
+        return frozenset(found)
+
+
+def _plain(schema: Any, document: _Document, depth: int) -> Any:
+    """Return a schema whose keywords have values that they can have; the same object if it is one.
+
+    A list has items, and each part is an object.
+    """
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return {}
     changes: _Schema = {}
     for key, value in schema.items():
-        made = value
-        if key in _NAMED and isinstance(value, dict):
-            parts = {name: _plain(each, depth + 1) for name, each in value.items() if each is not False}
-            is_same = len(parts) == len(value) and all(parts[name] is value[name] for name in parts)
-            made = value if is_same else parts
-        elif key in _LISTED and isinstance(value, list):
-            made = [_plain(each, depth + 1) for each in value]
-            made = value if all(a is b for a, b in zip(made, value, strict=True)) else made
-        elif key in _SINGLE and isinstance(value, dict):
-            made = _plain(value, depth + 1)
-        elif key == "items":  # true, or a list of schemas as before prefixItems
-            made = {}
-        elif key == "type":
-            made = _known_types(value)
-        elif key in _KINDS and type(value) not in _KINDS[key]:  # as older drafts have it, or a mistake
-            made = _DROPPED
-        if isinstance(value, float) and not isfinite(value):  # no JSON
-            made = _DROPPED
-        if made is not value:
+        if (made := _fitted(key, value, document, depth)) is not value:
             changes[key] = made
     kind = schema.get("type")
     if "items" not in schema and (kind == "array" or (isinstance(kind, list) and "array" in kind)):
         changes["items"] = {}
     if not changes:
         return schema
-    return {key: value for key, value in {**schema, **changes}.items() if value is not _DROPPED}
+    return {key: value for key, value in {**schema, **changes}.items() if value is not DROPPED}
 
 
-def _known_types(value: Any) -> Any:
-    """Return the types that JSON Schema has; the same object if all are, nothing if none is."""
-    if isinstance(value, str):
-        return value if value in _TYPES else _DROPPED
-    known = [each for each in _TYPES if each in _list(value)]
-    return (value if sorted(map(str, value)) == known else known) if known else _DROPPED
+def _fitted(key: str, value: Any, document: _Document, depth: int) -> Any:
+    """Return the nearest value that a keyword can have, the same object if it can have it, or DROPPED."""
+    if key in SINGLE:
+        if isinstance(value, dict):
+            return _plain(value, document, depth + 1)
+        if key == "items":  # true, or a list of schemas as before prefixItems
+            return {}
+        return value if isinstance(value, bool) else DROPPED
+    if key in LISTED:
+        if not isinstance(value, list) or not value:
+            return DROPPED
+        listed = [_plain(each, document, depth + 1) for each in value]
+        return value if all(a is b for a, b in zip(listed, value, strict=True)) else listed
+    if key in NAMED:
+        if not isinstance(value, dict):
+            return DROPPED
+        names = filter(is_pattern, value) if key == "patternProperties" else value
+        named = {name: _part(key, value[name], document, depth + 1) for name in names}
+        named = {name: each for name, each in named.items() if each is not DROPPED}
+        is_same = len(named) == len(value) and all(named[name] is value[name] for name in named)
+        return value if is_same else named
+    if key == "$ref" and isinstance(value, str) and not document.has(value):
+        return DROPPED
+    return fitted_value(key, value)
+
+
+def _part(key: str, part: Any, document: _Document, depth: int) -> Any:
+    """Return the nearest one of the schemas that a keyword has by name; DROPPED if nothing fits it."""
+    if part is False:
+        return DROPPED
+    if key == NAMED_OR_LISTED and isinstance(part, list):
+        return fitted_value("required", part)
+    return _plain(part, document, depth)
 
 
 def fit_tools(
