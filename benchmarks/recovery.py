@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import psutil
 import yaml
 
-from pallas.event_loop import run
+from pallas.processes.event_loop import run
 
 from .caller import HANDSHAKE, MODERN, Caller
 from .programs import MODULE, free_ports, process, until_line
