@@ -127,10 +127,10 @@ async def test_a_scorer_of_the_project_judges_a_run(fleet: Served) -> None:
     status, out, _ = await pallas(fleet, "test", "judged", "--live")
     assert status == 1
     assert "checks:polite: it is not polite" in out
-    assert "checks:short: its score is 0.0588235, and must be 0.5 to 1" in out
+    assert "checks:short: its score is 0.0588235; it must be 0.5 to 1" in out
     assert "checks:broken: it raised ValueError: no idea" in out
     assert "checks:leaves: it raised SystemExit: 0" in out
-    assert "checks:empty: its score is nan, and must be 0.5 to 1" in out
+    assert "checks:empty: its score is nan; it must be 0.5 to 1" in out
     assert "nowhere:x: it raised ModuleNotFoundError: there is no nowhere.py in the project's folder" in out
 
 

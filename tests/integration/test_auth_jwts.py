@@ -253,7 +253,7 @@ async def test_keys_are_not_fetched_from_another_origin() -> None:
             await find(KeySet(issuer.url), issuer)
         assert elsewhere.asked == 0
         issuer.location = issuer.url
-        with pytest.raises(Unavailable, match="in a circle"):
+        with pytest.raises(Unavailable, match="form a circle"):
             await find(KeySet(issuer.url), issuer)
         assert issuer.asked == 5
 

@@ -81,7 +81,7 @@ async def test_encodings_that_were_not_asked_for_are_refused(encoding: str) -> N
 
 
 async def test_what_is_no_gzip_is_refused() -> None:
-    with pytest.raises(TooLarge, match="not encoded as it says"):
+    with pytest.raises(TooLarge, match="not encoded as its Content-Encoding header says"):
         await read([b"plain text"], {"content-encoding": "gzip"})
 
 

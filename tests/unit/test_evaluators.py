@@ -72,14 +72,14 @@ def recording() -> Recording:
     ("name", "failures"),
     [
         ("seven", []),
-        ("eight", ["checks:eight: it says no: Output string 'It is seven.' does not contain"]),
+        ("eight", ["checks:eight: it did not pass: Output string 'It is seven.' does not contain"]),
         ("quick", []),
-        ("few", ["checks:few: it says no: "]),
+        ("few", ["checks:few: it did not pass: "]),
         ("asks", []),
         ("tools", []),
-        ("others", ["checks:others: it says no: "]),
+        ("others", ["checks:others: it did not pass: "]),
         ("lamps", []),
-        ("several", ["checks:several score: its score is 0.04, and must be 0.5 to 1: too few steps"]),
+        ("several", ["checks:several score: its score is 0.04; it must be 0.5 to 1: too few steps"]),
         ("broken", ["checks:broken: it raised ValueError: no idea"]),
     ],
 )

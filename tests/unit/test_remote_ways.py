@@ -240,7 +240,7 @@ def test_a_fault_of_another_pallas_passes_with_its_type_and_nothing_hostile() ->
     for text in ("kaput", "[1]", '{"error": 1}', '{"error": "x", "code": "y", "data": {"type": "NEW"}}'):
         plain = reported(text, WHOM)
         assert (plain.type, plain.retryable, plain.data) == (FaultType.UPSTREAM, False, {"providerId": "far"})
-    assert "no words" in reported("  ", WHOM).message
+    assert "without a message" in reported("  ", WHOM).message
 
 
 @pytest.mark.parametrize("code", ["1e999", "1" * 400, "NaN", "-32002"])
