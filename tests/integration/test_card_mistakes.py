@@ -91,6 +91,34 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "open.md:1: agents.open.card: opens its front matter and never closes it; "
         "write another line --- between its keys and the instruction",
     ),
+    "dots": (
+        "dots.md",
+        "---\nname: dots\n...\nYou help.\n",
+        "dots.md:3: agents.dots.card: closes its front matter with a line ..., which fast-agent does not "
+        "take; write --- there",
+    ),
+    "rule": (
+        "rule.md",
+        "---\nname: rule\n...\nYou help.\n\n---\nAnd more.\n",
+        "rule.md:3: agents.rule.card: closes its front matter with a line ...",
+    ),
+    "inside": (
+        "inside.md",
+        "---\nname: inside\n  ---\nYou help.\n",
+        "inside.md:1: agents.inside.card: opens its front matter and never closes it",
+    ),
+    "comment": (
+        "comment.md",
+        "<!-- ours -->\n\n---\nname: comment\n---\nYou help.\n",
+        "comment.md:1: agents.comment.card: has text before its front matter; "
+        "begin it with the line --- of line 3",
+    ),
+    "toml": (
+        "toml.md",
+        '+++\nname = "toml"\n+++\nYou help.\n',
+        "toml.md:1: agents.toml.card: has front matter in TOML, which fast-agent reads with the package toml "
+        "only; write it as YAML between two lines ---",
+    ),
     "both": (
         "both.md",
         "---\nname: both\ninstruction: Hi.\n---\nYou help.\n",
@@ -107,6 +135,35 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "word.md:2: agents.word.card: has no keys; write `key: value` lines, such as `name: helper`",
     ),
 }
+
+
+AS_EDITORS_WRITE: dict[str, str | bytes] = {
+    "cr.md": b"---\rname: cr\r---\rYou help.\r",
+    "crlf.md": b"---\r\nname: crlf\r\n---\r\nYou help.\r\n",
+    "bom.md": "\ufeff---\nname: bom\n---\nYou help.\n",
+    "boms.md": "\ufeff\ufeff---\nname: boms\n---\nYou help.\n",
+    "blank.md": "\n \n---\nname: blank\n---\nYou help.\n",
+    "longer.md": "---  \nname: longer\n-----  \nYou help.\n\n---\n\nAnd more.\n",
+    "quoted.md": "---\nname: quoted\ndescription: |\n  One\n  ---\n  two\n---\nYou help.\n",
+    "flat.yaml": b"\xef\xbb\xbfname: flat\rinstruction: You help.\r",
+}
+
+
+async def test_cards_as_editors_write_them_are_loaded_as_fast_agent_loads_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A card whose keys cannot be read would have the name of its file.
+    cards: dict[str, str | bytes] = {
+        f"team/{name}": (text.encode() if isinstance(text, str) else text).replace(b"name: ", b"name: my_")
+        for name, text in AS_EDITORS_WRITE.items()
+    }
+    names = ", ".join(f"my_{name.partition('.')[0]}" for name in AS_EDITORS_WRITE)
+    cards["team/boss.md"] = f"---\nname: boss\nagents: [{names}]\n---\nHi.\n"
+    root = cards_project(tmp_path, cards, {"boss": "team/boss.md"})
+    assert checked(root, capsys) == (0, [])
+    async with running(root) as fleet:
+        (agent,) = fleet.agents
+        assert agent.state is AgentState.READY, agent.story
 
 
 async def test_a_mistake_in_a_card_is_told_by_check_and_by_the_fleet_in_the_same_words(

@@ -29,8 +29,14 @@ def folder(tmp_path: Path) -> Folder:
             "agents.yaml:3: not valid YAML: line 3, column 1: found character",
         ),
         ("name: a: b\n", "not valid YAML: line 1, column 8: mapping values are not allowed here"),
-        ("name: 'x\n", "not valid YAML: line 2, column 1: found unexpected end of stream; a quote is opened"),
-        ("name: [a\nb: c\n", "agents.yaml:2: not valid YAML: line 2"),
+        (
+            "name: 'x\n",
+            "agents.yaml:1: not valid YAML: line 1, column 7: this ' is never closed; write another '",
+        ),
+        (
+            "name: [a\nb: c\n",
+            "agents.yaml:1: not valid YAML: line 1, column 7: this [ is not closed; write ]",
+        ),
         ("name: \x00\n", "agents.yaml:1: not valid YAML: line 1, column 7: a control character (0x00)"),
         ("name: x\n---\nname: y\n", "agents.yaml:2: not valid YAML: line 2, column 1: a second document"),
         ("name: *x\n", "a value that begins with * is an alias; quote it"),

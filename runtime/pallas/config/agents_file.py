@@ -30,6 +30,8 @@ AGENT_NAMES: Final[dict[str, Any]] = {
 }
 DEFAULT_REGISTRY_PORT: Final = 24_200
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
+EXTENSION: Final = "x-"
+"""A key of the file that begins so is the user's own, for what is used again with ``<<: *name``."""
 _NAMESPACE: Final = re.compile(r"[a-zA-Z0-9.-]+")
 _RANGE: Final = re.compile(r"^[\^~<>=!]|[*|,\s]|(^|\.)[xX](\.|$)|^latest$")
 
@@ -52,10 +54,11 @@ class AgentsFile(FileModel):
     # Agents need ports of their own unless there is one for everything.
     model_config = ConfigDict(
         json_schema_extra={
+            "patternProperties": {f"^{EXTENSION}": True},
             "anyOf": [
                 {"required": ["port"]},
                 {"properties": {"agents": {"additionalProperties": {"required": ["port"]}}}},
-            ]
+            ],
         }
     )
 

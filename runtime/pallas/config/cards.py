@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
@@ -34,8 +35,15 @@ _KEY: Final = re.compile(r"^[\"']?([\w-]{1,40})[\"']?[ \t]*:", re.MULTILINE)
 _ALIKE: Final = 0.85
 """How alike a key is to one of these in the project's own folder, where ``services`` is no ``servers``."""
 _RULE: Final = "---"
+_END: Final = re.compile(r"-{3,}\s*")
+"""What closes front matter to fast-agent: more dashes do, blanks before them do not."""
+_DOTS: Final = re.compile(r"\.\.\.\s*")
 _TOML_RULE: Final = "+++"
 _BEGIN: Final = "begin it with a line ---, its keys and another line ---"
+_TOML: Final = (
+    "has front matter in TOML, which fast-agent reads with the package toml only",
+    "write it as YAML between two lines ---",
+)
 _MOST: Final = 500
 """Files of a folder that are looked at."""
 
@@ -203,7 +211,7 @@ def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Li
     if words := lost_link(path):
         return Mistake(Where(file), "", words, "put the file there, or correct the link")
     notes = Notes()
-    text = read_text(path, file, notes)
+    text = _card_text(path, file, notes)
     if text is None:
         return notes.sorted([])[0]
     if suffix in _MARKDOWN:
@@ -212,7 +220,7 @@ def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Li
         first = next(_lines(text), "")
         if not (_like_a_key(first) if not is_strict else not path.stem.isupper()):
             return "other"
-        return Mistake(Where(file, 1), "", "has no front matter", _BEGIN)
+        return Mistake(Where(file, 1), "", *_without_front_matter(text))
     keys = _KEY.findall(text)
     if any(key in _CARD_KEYS for key in keys):
         return None
@@ -225,8 +233,14 @@ def _looked_at(path: Path, file: str, *, is_strict: bool = True) -> Mistake | Li
     )
 
 
+def _card_text(path: Path, file: str, notes: Notes) -> str | None:
+    """The text as fast-agent reads it: any end of a line is one, and marks of byte order are left out."""
+    text = read_text(path, file, notes)
+    return None if text is None else re.sub("\r\n?", "\n", text.lstrip("\ufeff"))
+
+
 def _text(path: Path) -> str:
-    return read_text(path, path.name, Notes()) or ""
+    return _card_text(path, path.name, Notes()) or ""
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -245,7 +259,7 @@ def _like_a_key(line: str) -> bool:
 
 def _read(path: Path, file: str) -> Card:
     notes = Notes()
-    text, body = read_text(path, file, notes) or "", ""
+    text, body = _card_text(path, file, notes) or "", ""
     if path.suffix.lower() not in _YAML:
         text, body = _halves(text, file, notes)
     documents, _ = read_documents(text, file, notes, last_wins=True)
@@ -279,17 +293,32 @@ def _halves(text: str, file: str, notes: Notes) -> tuple[str, str]:
     lines = text.split("\n")
     begin = next((number for number, line in enumerate(lines) if line.strip()), 0)
     if lines[begin].strip() == _TOML_RULE:
+        if find_spec("toml") is None:
+            notes.error(Where(file, begin + 1), "", *_TOML)
         return "", text  # left to fast-agent
     if lines[begin].strip() != _RULE:
         if not notes.sorted([]):
-            notes.error(Where(file, 1), "", "has no front matter", _BEGIN)
+            notes.error(Where(file, 1), "", *_without_front_matter(text))
         return "", text
-    end = next((number for number in range(begin + 1, len(lines)) if lines[number].strip() == _RULE), None)
+    end = next((number for number in range(begin + 1, len(lines)) if _END.fullmatch(lines[number])), None)
+    within = range(begin + 1, end or len(lines))
+    if (dots := next((number for number in within if _DOTS.fullmatch(lines[number])), None)) is not None:
+        problem = "closes its front matter with a line ..., which fast-agent does not take"
+        notes.error(Where(file, dots + 1), "", problem, "write --- there")
+        return "", ""
     if end is None:
         hint = "write another line --- between its keys and the instruction"
         notes.error(Where(file, begin + 1), "", "opens its front matter and never closes it", hint)
         return "", ""
     return "\n".join(lines[:end]), "\n".join(lines[end + 1 :])
+
+
+def _without_front_matter(text: str) -> tuple[str, str]:
+    """The problem of a Markdown text that does not begin with a rule, and what to do."""
+    rules = [number for number, line in enumerate(text.split("\n"), 1) if line.strip() in (_RULE, _TOML_RULE)]
+    if len(rules) > 1:
+        return "has text before its front matter", f"begin it with the line --- of line {rules[0]}"
+    return "has no front matter", _BEGIN
 
 
 def _stem(path: Path, file: str) -> Name:

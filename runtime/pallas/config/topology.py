@@ -1,12 +1,12 @@
 """``agents.yaml``: the project, its agents, and where they listen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from .agents import Draft, draft_of
-from .agents_file import AgentsFile
+from .agents_file import EXTENSION, AgentsFile
 from .auth_section import auth_config, check_agent_auth
 from .database import MEMORY
 from .files import module_file, module_like, module_problem, shown
@@ -56,6 +56,8 @@ def read_topology(
     ``table`` is what the organism says of the project.
     """
     file = shown(root, path)
+    own = {key: entry for key, entry in table.entries.items() if not key.startswith(EXTENSION)}
+    table = replace(table, entries=own)
     given = validate(AgentsFile, Section(table, "", Where(file), notes))
     top = given.at
     ports = Ports(notes)

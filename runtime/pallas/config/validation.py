@@ -16,6 +16,7 @@ from pallas.safe_text import sanitize
 from .field_types import ABSENT, SKIPPED, AsWritten, FileValue, MissingHint, Secret
 from .file_model import FileModel, Given, present
 from .notes import allowed, did_you_mean
+from .odd_characters import in_value
 from .section import SURPRISING, Section, because, converted, filled
 from .tree import Items, Leaf, Node, Table
 from .where import Where
@@ -88,6 +89,7 @@ class _Validation[M: FileModel]:
             repaired = _repaired(error["type"], spot)
             if repaired is None:
                 problem, hints, where = _words(error, spot)
+                hints = (*_odd(spot.node), *hints)
                 base.notes.error(where, spot.key, problem, *hints)
             if error["type"] == "missing":
                 self._missing.setdefault(spot.path[:-1], []).append(str(spot.path[-1]))
@@ -96,6 +98,12 @@ class _Validation[M: FileModel]:
         table = _changed(self._table, changes)
         assert isinstance(table, Table)
         self._table = table
+
+
+def _odd(node: Node | None) -> tuple[str, ...]:
+    """What to write for a character of a wrong text that is not the one that it looks like."""
+    found = in_value(node.raw, node.where.line, node.where.column) if isinstance(node, Leaf) else None
+    return (f"it has {found}: {found.remedy}",) if found is not None else ()
 
 
 def _left(error: ErrorDetails, spot: "_Spot") -> Node:

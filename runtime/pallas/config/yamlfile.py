@@ -12,23 +12,15 @@ from pallas.bounds.bounded_yaml import MAX_YAML_DEPTH, BoundedLoader
 
 from .models import Where
 from .notes import Notes
+from .odd_characters import in_key, in_value, near_failure, other_line_end, split_lines, without_line_ends
 from .textfile import read_text
 from .tree import REFERENCE, Entry, Items, Leaf, Node, Table
+from .yaml_failures import note_failure
 
 MAX_VALUES: Final = 100_000
 _MAX_NUMBER: Final = 100
 
 _TAG: Final = "tag:yaml.org,2002:"
-_ADVICE: Final = {
-    "found character '\\t'": "YAML is indented with spaces: replace the tab",
-    "mapping values are not allowed here": "check the indentation; a text that holds ': ' must be quoted",
-    "could not find expected ':'": "a key needs a colon and a space after it",
-    "found unexpected end of stream": "a quote is opened and not closed",
-    "expected <block end>": "check the indentation of this line against the lines above it",
-    "cannot start any token": "quote a text that begins with this character",
-    "found unknown escape character": "use single quotes where a backslash means itself",
-}
-
 _KINDS: Final = {
     "bool": "a boolean",
     "int": "a number",
@@ -36,6 +28,9 @@ _KINDS: Final = {
     "null": "no value",
     "timestamp": "a date",
 }
+
+
+_NO_KEY: Final = "write `key: value`; quote a text that begins with { or ["
 
 
 _DOLLAR: Final = "PALLAS_A_DOLLAR_SIGN"
@@ -104,10 +99,11 @@ def read_table(
     text = read_text(path, file, notes)
     if text is None:
         return None
+    plain = _with_plain_lines(text, file, notes)
     try:
-        root = _composed(text)
+        root = _composed(plain)
     except yaml.YAMLError as error:
-        _note_syntax(error, text, file, notes)
+        note_failure(error, text, file, notes)
         return None
     except RecursionError:
         notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_YAML_DEPTH} levels")
@@ -124,8 +120,17 @@ def read_table(
         return None
     if isinstance(node, Table):
         return node
-    notes.error(Where(file, 1), "", "holds no mapping at its top", "write `key: value` lines")
+    odd = near_failure(split_lines(text), node.where.line)
+    hints = (f"{odd} is no part of YAML", odd.remedy) if odd else ()
+    notes.error(Where(file, 1), "", "holds no mapping at its top", "write `key: value` lines", *hints)
     return None
+
+
+def _with_plain_lines(text: str, file: str, notes: Notes) -> str:
+    """``text`` without the ends of lines that only YAML takes for such, after a warning about them."""
+    if (odd := other_line_end(text)) is not None:
+        notes.warn(Where(file, odd.line, odd.column), "", f"has {odd}, which is read as a space", odd.remedy)
+    return without_line_ends(text)
 
 
 def _composed(text: str) -> yaml.Node | None:
@@ -146,15 +151,16 @@ def read_documents(
     warning and has its last value.
     """
     found: list[Node] = []
+    plain = _with_plain_lines(text, file, notes)
     try:
-        for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        for root in yaml.compose_all(plain, Loader=yaml.SafeLoader):
             # An empty document is read as a null.
             if isinstance(root, yaml.ScalarNode) and not root.value:
                 continue
             builder = _Builder(file, notes, {}, lenient=False, verbatim=True, last_wins=last_wins)
             found.append(builder.build(root, "", 0))
     except yaml.YAMLError as error:
-        _note_syntax(error, text, file, notes)
+        note_failure(error, text, file, notes)
         return tuple(found), False
     except RecursionError:
         notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_YAML_DEPTH} levels")
@@ -163,26 +169,6 @@ def read_documents(
         notes.error(refused.where, "", refused.problem, refused.hint)
         return tuple(found), False
     return tuple(found), True
-
-
-def _note_syntax(error: yaml.YAMLError, text: str, file: str, notes: Notes) -> None:
-    if isinstance(error, yaml.reader.ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-        column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
-        problem = f"a control character (0x{int(error.character):02x}) is not allowed"
-        advice = "remove it"
-    elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        line, column = error.problem_mark.line + 1, error.problem_mark.column + 1
-        problem = error.problem or "cannot be understood"
-        advice = next((advice for words, advice in _ADVICE.items() if words in problem), "")
-        if "undefined alias" in problem:
-            # The alias may be a password that begins with a star: its name is not repeated.
-            problem, advice = "a value that begins with * is an alias", "quote it if it is meant as text"
-        elif "another document" in problem:
-            problem, advice = "a second document begins here", "allowed: one document; remove the --- line"
-    else:
-        line, column, problem, advice = 1, 1, "cannot be understood", ""
-    notes.error(Where(file, line), "", f"not valid YAML: line {line}, column {column}: {problem}", advice)
 
 
 def _place(file: str, node: yaml.Node) -> Where:
@@ -247,6 +233,8 @@ class _Builder:
     def _leaf(self, node: yaml.ScalarNode, where: Where, path: str) -> Leaf:
         raw = str(node.value)
         if node.tag == _TAG + "str":
+            if self._lenient and not node.style:
+                self._warn_of_odd(raw, where, path)
             if self._verbatim or not refers(raw):
                 return Leaf(raw, raw, where)
             for name in shell_style_defaults(raw):
@@ -263,6 +251,11 @@ class _Builder:
             self._notes.error(where, path, "is not a valid value of the type that it looks like", "quote it")
             value = None
         return Leaf(value, raw, where)
+
+    def _warn_of_odd(self, text: str, where: Where, path: str) -> None:
+        """Warn of what a text begins or ends with that was hardly meant: its program takes it as it is."""
+        if (odd := in_value(text, where.line, where.column)) is not None:
+            self._notes.warn(where, path, f"has {odd} as a part of its text", odd.remedy)
 
     def _table(self, node: yaml.Node, where: Where, path: str, depth: int) -> Table:
         entries: dict[str, Entry] = {}
@@ -300,9 +293,17 @@ class _Builder:
     def _key(self, node: yaml.Node, place: Where, path: str) -> str | None:
         """The key as text; noted and None when it is none."""
         if not isinstance(node, yaml.ScalarNode):
-            self._notes.error(place, path, "a list or mapping cannot be a key", "write `key: value`")
+            self._notes.error(place, path, "a list or mapping cannot be a key", _NO_KEY)
             return None
         raw = str(node.value)
+        if not node.style and (found := in_key(raw, place.line, place.column)) is not None:
+            odd, meant = found
+            if not self._lenient and not self._verbatim:
+                self._notes.error(
+                    place, f"{path}.{meant}" if path else meant, f"has {odd} in its name", odd.remedy
+                )
+                return meant
+            self._notes.warn(place, path, f"a key has {odd} in its name", odd.remedy)
         if node.tag == _TAG + "str" or (self._lenient and raw):
             return raw
         if not raw:
