@@ -28,7 +28,7 @@ class Facts:
 
 
 def serve(port: int) -> None:
-    """Tell whoever connects to ``port``; called in the loop whose tasks are counted, or beside it."""
+    """Answer each client of ``port``; called in the loop whose tasks are counted, or beside it."""
     loop = asyncio.get_event_loop()
     loop.call_soon_threadsafe(
         lambda: _tasks.add(loop.create_task(asyncio.start_server(_tell, "127.0.0.1", port)))

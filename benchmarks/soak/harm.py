@@ -43,7 +43,7 @@ class Harm:
         )
 
     async def until(self, over: asyncio.Event) -> None:
-        """Do something every now and then until ``over``; then mend what was broken."""
+        """Do something every now and then until ``over``; then repair what was broken."""
         names = [name for name, _, _ in self._kinds]
         weights = [weight for _, weight, _ in self._kinds]
         work = {name: each for name, _, each in self._kinds}

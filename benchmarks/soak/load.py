@@ -81,7 +81,7 @@ async def _call(client: Client, name: str, text: str, account: Account, chance: 
         body = json.loads(said)
         kind = "cancelled" if body["data"].get("cancelled") else f"fault {body['data']['type']}"
         account.call(kind, f"{name}: {body['error']}")
-        if body["data"]["retryable"]:  # whoever comes again at once is answered the same
+        if body["data"]["retryable"]:  # a caller that comes again at once gets the same
             await asyncio.sleep(min(float(body["data"].get("retry_after", 0.1)), 1.0))
     except (ValueError, KeyError, TypeError):
         account.call("wrong", f"{text} -> no Fault: {said}")

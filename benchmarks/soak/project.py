@@ -18,7 +18,7 @@ fast = FastAgent("{name}")
 @fast.agent(name="{name}", instruction="You are {name}. version 0", servers={servers!r})
 async def main() -> None: ...
 """
-# What is asked for stands in the message, so that an answer to another question is seen.
+# What is asked for is in the message, so that an answer to another question is seen.
 _SCRIPT: Final = """
 delay: 0.02
 rules:

@@ -101,7 +101,7 @@ def question_line(
     depth: int,
     caller: str,
 ) -> CredentialLine:
-    """Return the line of a question to a person: who answered stands in place of a request's receiver."""
+    """Return the line of a question to a person: who answered is shown in place of a request's receiver."""
     by = person(answered.by) if answered is not None and not answered.reason else ""
     return CredentialLine(
         key=(runs[0], -place),

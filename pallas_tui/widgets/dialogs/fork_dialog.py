@@ -59,7 +59,7 @@ class ForkScreen(ModalScreen[ForkChange | None]):
     """Asks for the question and the model, or for the result of a call, and for the version of the project;
     ends with None if it is left.
 
-    A call is made again only if that is chosen: else what stands in the dialog is its result.
+    A call is made again only if that is chosen: else what the dialog holds is its result.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("fork")

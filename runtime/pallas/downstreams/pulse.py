@@ -10,7 +10,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from .http_requests import CallFate, call_fate
 from .opening import is_closed
 
-# HTTP statuses by which a server refuses whoever asks.
+# HTTP statuses by which a server refuses a caller.
 _REFUSALS: Final = frozenset({401, 403})
 
 

@@ -258,7 +258,7 @@ def file_of(module: ModuleType) -> str:
     """Return the module's file, or a folder of a package without one; empty for neither."""
     if file := getattr(module, "__file__", None):
         return str(file)
-    # Asked once: a package without a file searches its folders anew for each question.
+    # Asked once: a package without a file searches its folders again for each question.
     return str(next(iter(getattr(module, "__path__", None) or ()), ""))
 
 

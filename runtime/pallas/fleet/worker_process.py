@@ -174,4 +174,4 @@ class WorkerProcess:
 
 
 def _unheard(_: Any) -> None:
-    """What is told to a process that has no fleet yet is lost."""
+    """What is sent to a process that has no fleet yet is lost."""

@@ -87,7 +87,7 @@ def inherit(
         release_holds(connection, dead)
         withdraw(connection, dead, now)
         bury_tasks(connection, dead, now, f"found {_shown(now)}", but=left)
-        # Without its row it would get some time anew, from each fleet that leaves something to others.
+        # Without its row it would get more time from each fleet that leaves something to others.
         if not left and not waits(connection, dead):
             connection.execute(delete(lives).where(lives.c.id == dead))
     return Estate(tuple(claimed), tuple(ended), queued)

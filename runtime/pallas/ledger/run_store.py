@@ -109,7 +109,7 @@ class RunStore:
 
         Others than ``here``, the id of a replica; than this fleet without one.
 
-        Also those with the ids ``known``, whoever has them. The cost is bounded, however many runs there are:
+        Also those with the ids ``known``, of any fleet. The cost is bounded, however many runs there are:
         at most ``MAX_ELSEWHERE`` that run are returned, and those that ended only if they are among the
         newest runs of all.
         """

@@ -2,7 +2,7 @@
 
 Indexes come from the thread's own row, so two writers wait for each other there and nowhere else. The same
 row names the run that may write, its attempt and its claim: one that another fleet took over changes nothing
-any more, even if a failover lost that and the attempt is counted anew.
+any more, even if a failover lost that and the attempt is counted again.
 """
 
 from collections.abc import Sequence

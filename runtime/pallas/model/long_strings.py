@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 MAX_STRING: Final = 32 * 1024
-"""Longest string that stands in its place; a longer one is replaced by its length and digest."""
+"""Longest string that is kept in its place; a longer one is replaced by its length and digest."""
 MAX_TEXT: Final = 16 * 1024 * 1024
 """Most characters of a long string that is kept."""
 LEFT_OUT: Final = re.compile(r"\[\d+ characters, SHA-256 ([0-9a-f]{64})\]")
@@ -25,14 +25,14 @@ _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class LongText:
-    """A long string as a whole. ``digest`` is the one that stands in its place."""
+    """A long string as a whole. ``digest`` is the one that is kept in its place."""
 
     digest: str
     text: str
 
 
 def digest_of(text: str) -> str:
-    """The digest that stands in the place of a long string."""
+    """The digest that is kept in place of a long string."""
     return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 

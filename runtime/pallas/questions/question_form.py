@@ -27,7 +27,7 @@ def elicitation_params(question: Question) -> dict[str, Any]:
 
 
 def elicitation_request(question: Question) -> dict[str, Any]:
-    """Return a question as it stands in ``inputRequests``."""
+    """Return a question as it is in ``inputRequests``."""
     return {"method": "elicitation/create", "params": elicitation_params(question)}
 
 

@@ -30,7 +30,7 @@ def is_stored(text: str) -> bool:
 
 
 def original(text: str) -> str:
-    """What is stored of the picture that ``text`` stands in for; of any other text itself."""
+    """What is stored of the picture that ``text`` replaces; of any other text itself."""
     return _stood_for(text) or text
 
 
@@ -45,7 +45,7 @@ def same(before: str, after: str) -> bool:
 
 
 def _is_of_one_picture(stored: str, sent: str) -> bool:
-    """Whether what is stored is of the picture that ``sent`` stands in for.
+    """Whether what is stored is of the picture that ``sent`` replaces.
 
     What is stored of a data URL has the digest of all of it: then the lengths are compared.
     """

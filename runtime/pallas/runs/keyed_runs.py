@@ -70,7 +70,7 @@ class KeyedRuns:
 
     @property
     def are_durable(self) -> bool:
-        """Whether a run of this fleet is found again when the fleet was started anew."""
+        """Whether a run of this fleet is found again after the fleet was restarted."""
         return self._keys.are_durable
 
     async def cancel(self, owner: str, key: str) -> str:

@@ -80,7 +80,7 @@ class ScriptEntry(FileModel):
 def load_script(path: Path) -> Script:
     """The script at ``path``. Raises ConfigError with every mistake in it, each with its line."""
     notes = Notes()
-    # Named as the user would: most often from the folder it stands in.
+    # Named as the user would: most often from the folder that it is in.
     file = shown(Path.cwd(), path)
     script = None
     if not path.exists():

@@ -1,8 +1,8 @@
 """The arguments of a call as a model wrote them, and what becomes of those that no tool can get.
 
 A library completes arguments that are cut off, or leaves out what it cannot read, and the tool is called
-with the rest. So it never gets them: it gets an object with a note in their place, and whoever makes calls
-refuses one with such a note. The model reads the note as the result of its call, and can correct itself.
+with the rest. So it never gets them: it gets an object with a note in their place, and no call with
+such a note is made. The model reads the note as the result of its call, and can correct itself.
 """
 
 import json

@@ -72,7 +72,7 @@ class Finding:
 
     @property
     def refuses_strangers(self) -> bool:
-        """Whether the server has answered, but not as one that takes whoever asks."""
+        """Whether the server has answered, but not as one that takes every caller."""
         return self.downstream.reach is not ProbeResult.OK and bool(_REFUSAL.match(self.downstream.detail))
 
 

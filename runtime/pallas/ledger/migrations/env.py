@@ -7,7 +7,7 @@ from pallas.ledger.tables import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    # SQLite changes a table by making it anew.
+    # SQLite changes a table by making a new one.
     render_as_batch=True,
     transaction_per_migration=False,
 )
