@@ -18,13 +18,13 @@ from support.project_modules import own_modules
 
 from pallas.config import load_project
 from pallas.executors import Emit, ExecutorTurn
-from pallas.executors.call_gate import CallGate
-from pallas.executors.fastagent.call_gate_seam import TurnGate
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.instance_turn import FastAgentInstance
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.fastagent.peers_seam import PeerTools
 from pallas.executors.fastagent.run_progress import RunProgress
+from pallas.executors.fastagent.tool_gate_seam import TurnGate
+from pallas.executors.tool_gate import CallGate
 from pallas.model import Event, Fault, FaultType, ToolEvent, TraceContext
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
 from pallas.config.kinds import PumpLimits, TypedConfig
-from pallas.executors.call_gate import CallGate
 from pallas.executors.nested_events import NestedEvents
+from pallas.executors.tool_gate import CallGate
 from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.invocation import Completer, Completion, LLMResponse
 from pallas.messaging.messaging_port import (

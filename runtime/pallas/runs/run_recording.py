@@ -30,7 +30,7 @@ from pallas.model.server_offer import ServerOffer
 from pallas.recordings.recording_documents import plain_name
 
 from .kernel import Kernel
-from .masked_history import MaskedTexts, clean, masked_history
+from .recorded_history import MaskedTexts, clean, recorded_history
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -253,7 +253,7 @@ class _Gathering:
         before, said = await self._ledger.threads.turn_of(run.thread, run.id) if run.thread else ((), ())
         if self._history is None:
             known = await self._ledger.runs.texts({of for of, _ in before if of})
-            self._history = masked_history(before, known, MaskedTexts(_first_asked(steps)))
+            self._history = recorded_history(before, known, MaskedTexts(_first_asked(steps)))
         if not said:
             if texts is None or texts.is_as_said:
                 self._missing.append(f"run {run.id} of {run.agent}: its question")

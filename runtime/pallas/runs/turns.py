@@ -9,8 +9,8 @@ from time import monotonic, time
 from typing import Final
 
 from pallas.executors import Executor, ExecutorTurn, TurnResult
-from pallas.executors.call_gate import check_repeatable
 from pallas.executors.live_agent import LiveAgent
+from pallas.executors.tool_gate import check_repeatable
 from pallas.limits.limit_reached import MARK, STOP_REASON, LimitReached
 from pallas.model import (
     Fault,

@@ -20,13 +20,13 @@ from pallas.model.unfinished_calls import LOST, UnfinishedPolicy
 from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn
-from ..call_gate import check_repeatable, refused_by
-from .call_gate_seam import TurnGate, identity
+from ..tool_gate import check_repeatable, refused_by
 from .downstreams_seam import downstreams_of
 from .journaled_calls import JournaledCalls
 from .message_conversion import FrozenMessage, native_copy, natives
 from .text_stream import loop_message
 from .tool_allowlist import SEPARATOR
+from .tool_gate_seam import TurnGate, identity
 
 _DONE = {
     "join": "continues",

@@ -15,10 +15,9 @@ from pallas.model import Message, ModelRetry, TextDelta, Usage
 from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn, TurnResult
-from ..call_gate import CallGate
+from ..tool_gate import CallGate
 from . import lean_seam, media_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
-from .call_gate_seam import GatedAgent, TurnGate
 from .continued_turn import ContinuedTurn
 from .downstreams_seam import filter_once, sharing
 from .fastagent_faults import provider_failure, raise_failure
@@ -41,6 +40,7 @@ from .providers_llm import Models, failure_of, note_failures
 from .run_progress import RunProgress, stream_listener
 from .text_seam import asking_for_text
 from .text_stream import TextStream
+from .tool_gate_seam import GatedAgent, TurnGate
 
 
 class AttemptEvents:

@@ -37,7 +37,7 @@ from pallas.telemetry.step_record import begin_call_step
 from pallas.telemetry.trace_context import begin_call, current_run
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
-from ..call_gate import CallGate
+from ..tool_gate import CallGate
 
 ASK_SECONDS: Final = 60.0
 """Seconds that a model may take to choose an agent; after that the examples decide."""

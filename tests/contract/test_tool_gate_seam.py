@@ -12,8 +12,8 @@ from fast_agent.types import PromptMessageExtended
 from mcp_types import CallToolRequest, CallToolRequestParams, ListToolsResult, Tool
 
 from pallas.downstreams.offer import Offer
-from pallas.executors.fastagent.call_gate_seam import GatedAgent, identity_of
 from pallas.executors.fastagent.downstreams_seam import Downstreams
+from pallas.executors.fastagent.tool_gate_seam import GatedAgent, identity_of
 
 
 def test_fast_agent_calls_tools_by_the_methods_that_are_gated() -> None:

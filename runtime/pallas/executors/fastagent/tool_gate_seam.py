@@ -1,6 +1,6 @@
 """Puts the gate of the current turn before each call that fast-agent's agents make, and hides denied tools.
 
-``tests/contract/test_call_gate_seam.py`` fails when fast-agent calls its tools in another way.
+``tests/contract/test_tool_gate_seam.py`` fails when fast-agent calls its tools in another way.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from mcp_types import CallToolResult, TextContent
 from pallas.model.tool_rules import ToolHint, hints_of
 from pallas.safe_text import one_line
 
-from ..call_gate import CallGate
 from ..model_client.call_arguments import note_in
+from ..tool_gate import CallGate
 from .downstreams_seam import Downstreams, downstreams_of
 from .readable_result import readable, takes_of
 from .tool_allowlist import SEPARATOR

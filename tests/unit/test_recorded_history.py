@@ -15,7 +15,7 @@ from pallas.ledger import Ledger, open_ledger
 from pallas.model import Message, Recording, RunTexts, ToolAnswer, ToolCall
 from pallas.model.ids import mint
 from pallas.model.long_strings import MAX_STRING, shortened
-from pallas.runs.masked_history import MaskedTexts, masked_history
+from pallas.runs.recorded_history import MaskedTexts, recorded_history
 from pallas.runs.run_recording import record_run
 from pallas.telemetry.step_record import call_step, model_step
 
@@ -95,12 +95,12 @@ def test_texts_that_are_nowhere_recorded_are_masked_as_a_whole() -> None:
         ("r", Message("assistant", "an answer")),
     ]
     nothing = MaskedTexts([])
-    assert [message.text for message in masked_history(before, {}, nothing)] == [
+    assert [message.text for message in recorded_history(before, {}, nothing)] == [
         "[redacted]", "[redacted]", "[redacted]\n[redacted]", "[redacted]",
     ]  # fmt: skip
     known = {"r": RunTexts("", is_as_said=True)}
     sent = MaskedTexts([json.dumps({"all": ["lamps", "here", "two"]})])
-    found = masked_history(before, known, sent)
+    found = recorded_history(before, known, sent)
     assert [message.text for message in found] == [
         "a question", "[redacted]", "two\nlamps", "an answer",
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Decides for each call of a run whether it is made: by the agent's rules, and by a person if they say so.
 
-Calls with cut arguments are refused before, in ``executors/fastagent/call_gate_seam.py``.
+Calls with cut arguments are refused before, in ``executors/fastagent/tool_gate_seam.py``.
 """
 
 import logging

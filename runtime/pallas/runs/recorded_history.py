@@ -45,7 +45,7 @@ class MaskedTexts:
         return value
 
 
-def masked_history(
+def recorded_history(
     before: Sequence[tuple[str, Message]], known: Mapping[str, RunTexts], sent: MaskedTexts
 ) -> list[Message]:
     """The messages before a run, without native form and without secrets.
