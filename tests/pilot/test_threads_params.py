@@ -106,7 +106,7 @@ async def test_the_same_parameters_in_any_spelling_and_by_set_make_the_same_requ
     await chat.command("/set maxTokens=7", "max_tokens is 7")
     await chat.command('/set stop ["END"]', "stop is")
     await chat.command("/set tool-choice none", "tool_choice is none")
-    await chat.command("/append Brief.", "this follows the instruction")
+    await chat.command("/append Brief.", "this text follows the instruction")
     await chat.ask("hi")
     requests.append(request_of(behind))
     # The workbench asks for text as it is written; to the provider that is the same request.
