@@ -1,7 +1,8 @@
 """What asking models costs: before they are asked, and how it is kept below a limit."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import dropwhile
 from typing import Final
 
@@ -69,18 +70,43 @@ class LiveBudget:
         self._spent = 0
         self._reserved: dict[tuple[str, int], int] = {}
         self._settled: set[tuple[str, int]] = set()
+        self._held = 0  # what the runs under way were begun for
+        self._ended = 0  # what those that are over have cost
         self._answers: dict[str, int] = {}
         for run in (run for each in recordings for run in each.runs):
             counts = (each.step.usage.output or 0 for each in run.steps if each.step.kind == "model")
             self._answers[run.agent] = max((self._answers.get(run.agent, 0), *counts))
         self._turn = asyncio.Lock()
 
-    def why_not(self, estimate: int) -> str:
-        """Why no run is begun that costs as much; empty if it is."""
-        left = max(0, self._most - self._spent - sum(self._reserved.values()))
-        if estimate <= left:
+    def why_not(self, price: int) -> str:
+        """Why no request is made that costs as much; empty if it is."""
+        return self._why_not(price, self._spent + sum(self._reserved.values()))
+
+    @contextmanager
+    def begun(self, estimate: int) -> Iterator[str]:
+        """A run that may cost as much is under way while the block runs: no other one is begun with that.
+
+        Yields why it must not begin; empty if it may.
+        """
+        taken = max(self._spent + sum(self._reserved.values()), self._ended + self._held)
+        if why := self._why_not(estimate, taken):
+            yield why
+            return
+        self._held += estimate
+        try:
+            yield ""
+        finally:
+            self._held -= estimate
+
+    def ended(self, cost: int) -> None:
+        """A run that was begun is over, and has cost as much."""
+        self._ended += cost
+
+    def _why_not(self, price: int, taken: int) -> str:
+        left = max(0, self._most - taken)
+        if price <= left:
             return ""
-        costs = f"it would cost about {usd_text(estimate)}"
+        costs = f"it would cost about {usd_text(price)}"
         return f"{costs}, and {usd_text(left)} of max_cost {usd_text(self._most)} is left"
 
     async def admit(self, request: StepRequest, step: Step) -> None:

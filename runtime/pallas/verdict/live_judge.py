@@ -114,9 +114,12 @@ class LiveJudge:
     ) -> RunVerdict:
         async with limit:
             began = perf_counter()
-            if why := budget.why_not(self._live.estimates.get(run.name, 0)):
-                return self._verdict(run, _Judged(Judgement("not decided", what=f"it was not asked: {why}")))
-            found = await self._of_turns(fleet, run)
+            with budget.begun(self._live.estimates.get(run.name, 0)) as why:
+                if why:
+                    words = f"it was not asked: {why}"
+                    return self._verdict(run, _Judged(Judgement("not decided", what=words)))
+                found = await self._of_turns(fleet, run)
+                budget.ended(found.asked.cost or 0)
             return self._verdict(run, found, perf_counter() - began)
 
     async def _of_turns(self, fleet: ReplayFleet, run: JudgedRun) -> _Judged:
