@@ -290,7 +290,7 @@ CHAT_ERRORS: dict[str, tuple[OddAnswer, str, int]] = {
     "html": (OddAnswer(body="<!doctype html><title>Sign in</title>", kind="text/html"), "HTML", 1),
     "html_as_events": (OddAnswer(body="<html>Sign in</html>"), "HTML", 1),
     "badjson": (OddAnswer(["{not json}"]), "not JSON", 1),
-    "json_no_answer": (OddAnswer(body='{"hello": 1}', kind=JSON), "no answer of a model", 1),
+    "json_no_answer": (OddAnswer(body='{"hello": 1}', kind=JSON), "not a model's answer", 1),
     "plain_words": (OddAnswer(body="upstream is busy", kind="text/plain"), "upstream is busy", 1),
 }
 
