@@ -69,11 +69,13 @@ class EventLines:
             else:
                 data, self._data = self._data, []
                 name, self._name = self._name, b""
-                if name in _NO_EVENTS or not any(data):
+                if not any(data):
                     continue
                 self.has_events = True
                 if len(data) > 1:
                     data = _parted(data)
+                if name in _NO_EVENTS and not _is_json(data[0]):
+                    data = [b"null"]  # a client must know that the server is alive
                 found += [_reported(data[0])] if name == _ERROR else data
         return found
 

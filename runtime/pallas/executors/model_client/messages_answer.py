@@ -60,7 +60,7 @@ class MessagesAnswer(AnswerReader):
         self._has_calls = False
         self._has_begun = False
         self._has_reason = False
-        self._open: list[int] = []
+        self._open: dict[int, None] = {}
         """The indexes of blocks that have not ended."""
         self._inputs: dict[int, list[str]] = {}
         """The texts of inputs so far, by the index of their block: a library completes one that is cut."""
@@ -117,7 +117,7 @@ class MessagesAnswer(AnswerReader):
         if isinstance(sent, int | str):
             self._index_of[sent] = self._blocks
         event["index"] = place = self._blocks
-        self._open.append(place)
+        self._open[place] = None
         self._blocks += 1
         block = event.get("content_block")
         event["content_block"] = block = block if isinstance(block, dict) else {"type": "text", "text": ""}
@@ -146,7 +146,7 @@ class MessagesAnswer(AnswerReader):
 
     def _ended(self, index: int, reason: Any = None) -> Sequence[Event]:
         """Return the end of a block, and before it its input as one piece, now that it is whole."""
-        self._open.remove(index)
+        del self._open[index]
         parts = self._inputs.pop(index, None)
         stop = {"type": "content_block_stop", "index": index}
         if parts is None:
