@@ -140,9 +140,9 @@ def without_controls(text: str, limit: int | None = None) -> str:
 
 
 def _without_bare_marks(text: str) -> str:
-    """``text`` with each mark that has no character to stand on in its visible form.
+    """``text`` with each mark in its visible form that has no character to stand on, or too many before it.
 
-    It would change the cell before it, or not be seen.
+    It would change the cell before it, cover the lines around it, or not be seen.
     """
     characters = set(text)
     marks = "".join(sorted(filter(_is_mark, characters)))
@@ -155,10 +155,13 @@ def _without_bare_marks(text: str) -> str:
     def shown(match: re.Match[str]) -> str:
         return match[0] if match.start() in emoji else "".join(map(_form, match[0]))
 
-    return bare.sub(shown, text)
+    stack = re.compile(f"([{re.escape(marks)}]{{{_MOST_MARKS}}})([{re.escape(marks)}]+)")
+    return stack.sub(lambda found: found[1] + "".join(map(_form, found[2])), bare.sub(shown, text))
 
 
-_CONTEXT: Final = 16
+_MOST_MARKS: Final = 12
+"""Marks on one letter that are drawn; no script has as many."""
+_CONTEXT: Final = _MOST_MARKS + 4
 """Characters that can decide how the next one is shown."""
 
 

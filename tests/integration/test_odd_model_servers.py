@@ -9,6 +9,7 @@ from support.failing_models import soon_again as soon_again
 from support.live import ECHO, agent_module, client, running, write_project
 from support.odd_answers import CALLS, ERRORS, TEXTS, UNREADABLE, all_answers, cut_by_the_limit, unreadable
 from support.odd_models import OddModels, odd_models
+from support.odd_pieces import MORE_CALLS, MORE_ERRORS, MORE_TEXTS, more_answers
 from support.providers import MODELS
 
 from pallas.fleet.fleet import Fleet
@@ -27,7 +28,7 @@ async def behind() -> AsyncIterator[OddModels]:
         for name, text in UNREADABLE.items()
         for agent, answer in unreadable(text).items()
     }
-    async with odd_models({**all_answers(), **broken, **cut_by_the_limit()}) as found:
+    async with odd_models({**all_answers(), **more_answers(), **broken, **cut_by_the_limit()}) as found:
         yield found
 
 
@@ -90,6 +91,25 @@ async def test_what_is_no_answer_says_why_and_is_repeated_only_if_that_may_help(
     assert {odd: text for odd, (_, text) in found.items() if cases[odd][1] not in text} == {}
     assert {odd: text for odd, (_, text) in found.items() if any(raw in text for raw in RAW)} == {}
     assert dict(behind.asked) == {odd: requests for odd, (_, _, requests) in cases.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", MODELS)
+async def test_what_is_odd_about_the_pieces_of_an_answer_is_read_or_named(
+    fleet: Fleet, behind: OddModels, agent: str
+) -> None:
+    # DR-22
+    behind.asked.clear()
+    expected = dict.fromkeys(MORE_TEXTS[agent], (False, "answer"))
+    expected |= {odd: (False, f"results: {results}") for odd, (_, results) in MORE_CALLS[agent].items()}
+    assert await said(fleet, agent, expected) == expected
+    assert dict(behind.asked) == {odd: 2 if odd in MORE_CALLS[agent] else 1 for odd in expected}
+    behind.asked.clear()
+    found = await said(fleet, agent, MORE_ERRORS[agent])
+    assert {odd: failed for odd, (failed, _) in found.items()} == dict.fromkeys(MORE_ERRORS[agent], True)
+    assert {odd: text for odd, (_, text) in found.items() if MORE_ERRORS[agent][odd][1] not in text} == {}
+    assert {odd: text for odd, (_, text) in found.items() if any(raw in text for raw in RAW)} == {}
+    assert dict(behind.asked) == {odd: times for odd, (_, _, times) in MORE_ERRORS[agent].items()}
 
 
 @pytest.mark.slow

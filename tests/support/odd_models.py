@@ -36,14 +36,20 @@ class OddAnswer:
     """A body of status 200: ``events`` as server-sent events, or ``body`` as it is."""
 
     events: Sequence[Any] = ()
-    body: str | None = None
+    body: str | bytes | None = None
     kind: str = EVENTS
+    encoding: str = ""
 
     def response(self) -> Response:
         """The answer on the wire."""
-        if self.body is not None:
-            return Response(self.body, media_type=self.kind)
-        return Response("".join(_event(each) for each in self.events), media_type=self.kind)
+        body = stream(self.events) if self.body is None else self.body
+        headers = {"content-encoding": self.encoding} if self.encoding else None
+        return Response(body, media_type=self.kind, headers=headers)
+
+
+def stream(events: Sequence[Any]) -> str:
+    """The events of a stream as they are sent."""
+    return "".join(map(_event, events))
 
 
 def _event(event: Any) -> str:

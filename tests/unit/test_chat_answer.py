@@ -155,8 +155,8 @@ def test_only_what_would_not_be_changed_goes_by_as_it_was_sent(sent: dict[str, A
         ("/chat/completions", (), {"choices": [{"index": 0, "delta": {"content": "a"}}]}, ""),
         (
             "/responses",
-            (),
-            {"type": "response.output_text.delta", "delta": "a"},
+            ({"type": "response.content_part.added", "output_index": 0, "content_index": 0},),
+            {"type": "response.output_text.delta", "delta": "a", "output_index": 0, "content_index": 0},
             "response.output_text.delta",
         ),
         (

@@ -86,6 +86,14 @@ def test_a_mark_without_a_letter_is_made_visible(mark: str, before: str) -> None
     assert mark in sanitize(f"{before}a{mark}b")
 
 
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_more_marks_on_a_letter_than_any_script_has_are_made_visible(size: int) -> None:
+    text = "Z" + "\u0301" * 40 + "a\u0301"
+    pieces, shown = (text[start : start + size] for start in range(0, len(text), size)), PieceSanitizer()
+    assert sanitize(text) == "Z" + "\u0301" * 12 + "\\u0301" * 28 + "a\u0301"
+    assert "".join([*map(shown.feed, pieces), shown.end()]) == sanitize(text)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,6 +1,7 @@
 """Secrets never reach the log, whatever shape they come in. # PR-36"""
 
 import base64
+import html
 import json
 import logging
 from pathlib import Path
@@ -67,6 +68,19 @@ SECRET = "canary-4f9a2b7c1d"
             f"({begin}4f9a2b7c1d4f9a2b7c1d4f9a2b7c1d4f)"
             for begin in (
                 *("sk-", "rk_live_", "sk_live_", "pk_test_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "hf_"),
+                *(
+                    "npm_",
+                    "pypi-",
+                    "whsec_",
+                    "dop_v1_",
+                    "shpat_",
+                    "shpss_",
+                    "xapp-",
+                    "tvly-",
+                    "pplx-",
+                    "ya29.",
+                ),
+                *("ya29.", "lsv2_pt_", "lsv2_sk_", "SG.4f9a2b7c1d4f9a2b7c1d."),
                 *("github_pat_", "glpat-", "gsk_", "xai-", "AIza", *(f"xox{each}-" for each in "abeoprs")),
             )
         ),
@@ -134,6 +148,25 @@ def test_a_known_value_is_masked_in_every_spelling() -> None:
     try:
         for spelling in (value, json.dumps(value), repr(value), quote(value, safe="")):
             assert redact_text(f"<{spelling.strip(chr(34) + chr(39))}>") == "<[redacted]>"
+    finally:
+        forget(value)
+
+
+@pytest.mark.parametrize("value", ["pa/ss+w=rd~&<'1", SECRET])
+def test_a_known_value_is_masked_as_urls_html_and_other_languages_json_write_it(value: str) -> None:
+    quoted = quote(value, safe="")
+    redact(value)
+    try:
+        for text in (
+            quoted,
+            quote(value),
+            quoted.replace("%2F", "%2f").replace("%2B", "%2b").replace("%3D", "%3d").replace("%3C", "%3c"),
+            quote(quoted, safe=""),
+            json.dumps(value).strip('"').replace("/", "\\/"),
+            html.escape(value),
+            html.escape(value, quote=False),
+        ):
+            assert redact_text(f"http://h/a/{text}/b?c={text}#{text}").count("[redacted]") == 3
     finally:
         forget(value)
 

@@ -20,7 +20,11 @@ _TURN: Final = 0.005
 
 
 class TooLarge(httpx2.StreamError):
-    """A response is too large, or has an encoding that was not asked for."""
+    """A response that is too large."""
+
+
+class Undecodable(TooLarge):
+    """A response whose encoding was not asked for, or is not the one that its header names."""
 
 
 def accept_bounded_encodings(request: httpx2.Request) -> None:
@@ -115,7 +119,7 @@ def _decoder(encodings: list[str]) -> Any:
     if not encodings:
         return lambda data: (data,)
     if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
-        raise TooLarge(f"the answer is encoded as {', '.join(encodings)[:40]!r}; {ACCEPTED} are accepted")
+        raise Undecodable(f"the answer is encoded as {', '.join(encodings)[:40]!r}; {ACCEPTED} are accepted")
     return _Inflate().decode
 
 
@@ -132,7 +136,7 @@ class _Inflate:
             try:
                 plain = self._zlib.decompress(data, _PIECE)
             except zlib.error:
-                raise TooLarge("the answer is not encoded as its Content-Encoding header says") from None
+                raise Undecodable("the answer is not encoded as its Content-Encoding header says") from None
             if plain:
                 yield plain
             data = self._zlib.unconsumed_tail or self._zlib.unused_data

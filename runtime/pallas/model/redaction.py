@@ -99,11 +99,14 @@ _SESSION: Final = late_pattern(
     r"(?P<head>\bsession(?:[ _-]?id)?\W{1,4}[0-9a-f]{8})[0-9a-f]{24}\b", re.IGNORECASE
 )
 _HANDLE: Final = late_pattern(r"(?P<head>\bconv-[\w-]{3})[\w-]{21}(?![\w-])")
+_HEX_OF_URL: Final = late_pattern("%[0-9A-F]{2}")
 _USERINFO: Final = late_pattern(r"://[^/\s?#\"'<>\\]{1,512}@")
 _SHAPES: Final = late_pattern(
     r"(?<![A-Za-z0-9])(?:"
     r"sk-[\w-]{8,}|[rsp]k_(?:live|test)_\w{8,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
-    r"|xox[abeoprs]-[\w-]{8,}|hf_\w{16,}|gsk_\w{16,}|xai-[\w-]{16,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
+    r"|xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{16,}|pypi-[\w-]{16,}|tvly-[\w-]{16,}|pplx-\w{16,}"
+    r"|npm_\w{16,}|whsec_[\w+/=]{16,}|dop_v1_\w{16,}|shp(?:at|ca|pa|ss)_\w{16,}|lsv2_(?:pt|sk)_\w{16,}"
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|ya29\.[\w-]{16,}|hf_\w{16,}|gsk_\w{16,}|xai-[\w-]{16,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
     r"|eyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"
     r")"
     r"|-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,24}PRIVATE KEY-----|\Z)",
@@ -112,7 +115,9 @@ _SHAPES: Final = late_pattern(
 # What the pattern above matches contains such a character, which is found fastest, and such a word.
 # fmt: off
 _IN_SHAPES: Final = (
-    ("-", ("sk-", "glpat-", "xox", "xai-", "-----BEGIN ")),
+    ("-", ("sk-", "glpat-", "xox", "xai-", "-----BEGIN ", "xapp-", "pypi-", "tvly-", "pplx-")),
+    ("_", ("npm_", "whsec_", "dop_v1_", "shpat_", "shpca_", "shppa_", "shpss_", "lsv2_")),
+    (".", ("SG.", "ya29.")),
     ("_", ("k_live_", "k_test_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_", "hf_", "gsk_")),
     ("A", ("AIza", "AKIA", "ASIA")),
     ("J", ("eyJ",)),
@@ -209,9 +214,13 @@ def _is_long_word(spelling: str) -> bool:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value as it appears in text: as it is, in JSON, in a ``repr``, in a URL, in base64 and in hex."""
+    """The value as it appears in text: as it is, in JSON, a ``repr``, HTML, a URL, base64 and hex."""
     raw = _bytes(value)
-    found = {value, repr(value)[1:-1], quote(raw, safe=""), quote_plus(raw)}
+    in_html = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    found = {value, repr(value)[1:-1], in_html, in_html.replace('"', "&quot;").replace("'", "&#x27;")}
+    found.add(json.dumps(value)[1:-1].replace("/", "\\/"))  # as PHP and some JavaScript write it
+    for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        found |= {quoted, _HEX_OF_URL.sub(lambda code: code[0].lower(), quoted), quote(quoted, safe="")}
     nested = {value}
     for _ in range(_JSON_DEPTH):
         nested = {json.dumps(each, ensure_ascii=plain)[1:-1] for each in nested for plain in (True, False)}

@@ -13,10 +13,14 @@ from fast_agent.core.exceptions import (
     ProviderKeyError,
     ServerConfigError,
 )
+from fast_agent.llm.provider.error_utils import EmptyCompletionError
 from fast_agent.types import PromptMessageExtended
+from fast_agent.types.llm_stop_reason import LlmStopReason
 
+from pallas.bounds.bodies import Undecodable
 from pallas.executors.model_client.answer_errors import (
     CutAnswerError,
+    NothingSaidError,
     UnreadableCallError,
     UnusableAnswerError,
 )
@@ -52,6 +56,12 @@ _SENTENCE: Final = re.compile(r"(?<=[.;]) ")
 _THE_KEY: Final = "its key in fastagent.secrets.yaml or .env"
 
 
+_NOTHING_SAID: Final = {
+    LlmStopReason.SAFETY.value: "a filter of the provider",
+    LlmStopReason.MAX_TOKENS.value: "the limit of output tokens",
+    LlmStopReason.PAUSE.value: "a pause",
+}
+"""Reasons for the end of an answer that must have text or calls."""
 NO_KEY: Final = "the model's provider has no usable key"
 """How the Fault for a missing key begins."""
 
@@ -89,12 +99,18 @@ def raise_failure(
     answer's text so far.
     """
     raise_if_cancelled()
-    if answer.stop_reason is None or answer.stop_reason.value != "error":
+    reason = answer.stop_reason.value if answer.stop_reason is not None else ""
+    if reason in _NOTHING_SAID and not answer.content and not answer.tool_calls:
+        raise _nothing_said(f"its stop reason is {_NOTHING_SAID[reason]}")
+    if reason != "error":
         return
     if (refusal := refusal_in(cause)) is not None:
         raise refusal
     status = status_of(cause) or _status(answer)
-    raise _provider_fault(status, _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause, written)
+    detail = _channel(answer, FAST_AGENT_ERROR_CHANNEL)
+    if cause is None and str(empty := EmptyCompletionError()) in detail:
+        cause = empty
+    raise _provider_fault(status, detail, cause, written)
 
 
 def provider_failure(error: Exception, *, written: int = 0) -> Fault:
@@ -238,6 +254,8 @@ def _answer_fault(cause: BaseException | None, written: int) -> ProviderFault | 
             FaultType.UPSTREAM,
             f"the model's provider sent no usable answer ({_safe(str(error))}); {error.fix}",
         )
+    if isinstance(error, NothingSaidError):
+        return _nothing_said(_safe(str(error)))
     if isinstance(error, UnreadableCallError):
         return ProviderFault(
             FaultType.UPSTREAM,
@@ -250,6 +268,12 @@ def _answer_fault(cause: BaseException | None, written: int) -> ProviderFault | 
             f"the model's provider sent no usable answer ({_safe(misfit)}); check its base_url",
         )
     if (too_large := size_in(cause)) is not None:
+        if isinstance(too_large, Undecodable):
+            return ProviderFault(
+                FaultType.UPSTREAM,
+                f"the model's provider sent no usable answer ({_safe(str(too_large))}); check its base_url"
+                " and the proxy before it",
+            )
         return ProviderFault(FaultType.UPSTREAM, f"the model's answer is too large ({_safe(str(too_large))})")
     if is_empty(cause):
         return _elsewhere(
@@ -264,6 +288,15 @@ def _answer_fault(cause: BaseException | None, written: int) -> ProviderFault | 
             cause=_safe(f"{type(cause).__name__}: {cause}"),
         )
     return None
+
+
+def _nothing_said(reason: str) -> ProviderFault:
+    return _elsewhere(
+        FaultType.UPSTREAM,
+        f"the model's answer ended before it had any text ({reason}); change the message, raise max_tokens"
+        " or choose another model",
+        retryable=False,
+    )
 
 
 def _elsewhere(kind: FaultType, message: str, *, retryable: bool | None = None) -> ProviderFault:

@@ -63,6 +63,12 @@ class UnreadableCallError(AnswerError):
     """A call of a tool whose arguments are not a JSON object."""
 
 
+class NothingSaidError(AnswerError):
+    """An answer that ended before it had any text, for a reason that holds for the same request again."""
+
+    may_repeat = False
+
+
 class UnusableAnswerError(AnswerError):
     """What can never become an answer, however often it is asked for. ``fix`` says what to change."""
 
@@ -79,7 +85,8 @@ def error_in(document: Any, answer_key: str) -> ReportedError | None:
     ``answer_key`` is the key that an answer has and an error has not.
     """
     if isinstance(document, list):
-        return error_in(document[0], answer_key) if document else None
+        found = (error_in(each, answer_key) for each in document)
+        return next((each for each in found if each is not None), None)
     if not isinstance(document, dict):
         return None
     if error := document.get("error"):
@@ -101,7 +108,7 @@ def no_answer(text: str) -> AnswerError:
     plain = text.strip()
     if not plain:
         return CutAnswerError("its body is empty")
-    if plain.startswith("<"):
+    if plain.startswith("<") and not plain.startswith("<?xml"):
         title = _TITLE.search(plain)
         page = f"an HTML page ({title[1].strip()})" if title else "an HTML page"
         return UnusableAnswerError(f"it sent {page}")

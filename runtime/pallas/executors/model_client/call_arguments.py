@@ -37,6 +37,8 @@ def whole_arguments(text: str, *, is_cut: bool = False) -> str:
     else:
         if isinstance(value, dict):
             return text
+        if isinstance(value, str) and value.lstrip().startswith("{"):  # written as JSON twice
+            return whole_arguments(value, is_cut=is_cut)
         if value is None:
             return "{}"
         why = f"they are {_KINDS.get(type(value), 'a number')}"

@@ -14,12 +14,13 @@ from typing import Any, Final, Literal
 import msgspec
 from pydantic_core import to_json
 
-from .answer_errors import ReportedError, UnreadableCallError, error_in
+from .answer_errors import NothingSaidError, ReportedError, UnreadableCallError, error_in
 from .answer_reader import AnswerReader, CallIds, Event, dicts, text_of
 from .call_arguments import whole_arguments
 
 _FINISHED: Final = "tool_calls"
 _CUT: Final = "length"
+_FILTERED: Final = "content_filter"
 _TEXTS: Final = ("role", "refusal", "reasoning_content")
 """Fields of a piece that are a text or null."""
 _PLAIN: Final = frozenset({str, type(None)})
@@ -71,10 +72,18 @@ class _Arguments:
         """Whether it is one object or array by now."""
         return self.has_begun and self.depth <= 0
 
+    @property
+    def text(self) -> str:
+        """What has arrived."""
+        return "".join(self.parts)
+
     def add(self, text: str) -> None:
-        """Append the text of another piece."""
+        """Append the text of another piece. Some servers begin with ``{}``, and the arguments follow it."""
         if not text:
             return
+        if self.parts == ["{}"]:
+            self.parts.clear()
+            self.depth, self.has_begun = 0, False
         self.parts.append(text)
         start, self.is_escaped = int(self.is_escaped), False
         for found in _TOKENS.finditer(text, start):
@@ -96,8 +105,14 @@ class _Call:
     name: str
     sent_id: str
     arguments: _Arguments = field(default_factory=_Arguments)
+    is_named: bool = False
+    """Whether the client has its name."""
     is_ended: bool = False
     """Whether the client has its arguments."""
+
+    def has(self, name: str, arguments: str) -> bool:
+        """Whether these are its name and its arguments: it is sent again."""
+        return name == self.name and arguments == self.arguments.text
 
 
 class ChatAnswer(AnswerReader):
@@ -114,32 +129,46 @@ class ChatAnswer(AnswerReader):
         self._ids = CallIds()
         self._is_open = False
         """Whether calls came after the last reason for the end."""
+        self._choice: int | None = None
+        """The index of the choice that is read: of several, the client gets one."""
+        self._has_said = False
+        """Whether there was a piece of text."""
+        self._has_new_calls = False
+        """Whether calls came in ``tool_calls``, and not in the older ``function_call``."""
 
     def name_of_text(self, data: bytes) -> str | None:
         try:
-            delta = _TEXT_PIECE.decode(data).choices[0].delta
+            choice = _TEXT_PIECE.decode(data).choices[0]
         except msgspec.MsgspecError:
             return None
-        return "" if delta.content or delta.reasoning_content else None
+        delta = choice.delta
+        if choice.index or not (delta.content or delta.reasoning_content):
+            return None
+        if self._choice is None:
+            self._choice = 0
+        self._has_said = self._has_said or bool(delta.content)
+        return "" if self._choice == 0 else None
+
+    def _idle(self) -> Sequence[Event]:
+        return ({"choices": []},)
 
     def _corrected(self, event: Event) -> Sequence[Event]:
-        choices = event.get("choices")
-        if type(choices) is not list:
-            event["choices"] = choices = []
-        if not choices:
+        choice = self._chosen(event.get("choices"))
+        event["choices"] = [] if choice is None else [choice]
+        if choice is None:
             return (event,)
-        choice = choices[0]
-        if type(choice) is not dict:
-            event["choices"] = dicts(choices)
-            return (event,) if not event["choices"] else self._corrected(event)
         if (error := error_in(choice, "delta")) is not None:
             raise error
-        if type(choice.get("index")) is not int:
-            choice["index"] = 0
+        choice["index"] = 0
+        if type(choice.get("logprobs")) is not dict:
+            choice.pop("logprobs", None)
         delta = choice.get("delta")
+        if type(delta) is str or (delta is None and type(choice.get("text")) is str):
+            choice["delta"] = delta = {"content": choice.pop("text", None) if delta is None else delta}
         if type(delta) is not dict:
             message = choice.pop("message", None)
-            choice["delta"] = delta = message if type(message) is dict else {}
+            is_again = self._has_said or bool(self._calls)  # the whole, behind its pieces
+            choice["delta"] = delta = message if type(message) is dict and not is_again else {}
             self._correct_delta(delta, event, in_pieces=False)
         else:
             self._correct_delta(delta, event)
@@ -152,6 +181,15 @@ class ChatAnswer(AnswerReader):
             choice["finish_reason"] = self._finish(text_of(finish))
             return (event,)
         return (event, *self._ending(text_of(finish), event))
+
+    def _chosen(self, choices: Any) -> Event | None:
+        """Return the choice that is read, the first one with the lowest index; None if it is not there."""
+        found = [choices] if type(choices) is dict else dicts(choices) if type(choices) is list else []
+        if not found:
+            return None
+        if self._choice is None:
+            self._choice = min(map(_index_of, found))
+        return next((each for each in found if _index_of(each) == self._choice), None)
 
     def rest(self) -> Sequence[Event]:
         """Also a reason for the end where calls have none."""
@@ -173,12 +211,16 @@ class ChatAnswer(AnswerReader):
         for call in self._calls:
             if not call.is_ended:
                 call.is_ended = True
-                text = whole_arguments("".join(call.arguments.parts), is_cut=reason == _CUT)
-                found.append({"index": call.index, "function": {"arguments": text}})
+                text = whole_arguments(call.arguments.text, is_cut=reason == _CUT)
+                function = {"arguments": text} if call.is_named else {"name": call.name, "arguments": text}
+                found.append({"index": call.index, "function": function})
         return found
 
     def _whole(self, document: Event) -> Event:
-        for choice in dicts(document["choices"])[:1]:
+        chosen = self._chosen(document["choices"])
+        document["choices"] = [] if chosen is None else [chosen]
+        for choice in document["choices"]:
+            choice["index"] = 0
             if (error := error_in(choice, "message")) is not None:
                 raise error
             message = choice.get("message")
@@ -202,6 +244,10 @@ class ChatAnswer(AnswerReader):
         """Return the reason for the end that a client gets."""
         self.is_whole = True
         self._is_open = False
+        if reason in (_FILTERED, _CUT) and not (self._has_said or self._calls):
+            raise NothingSaidError(f"finish_reason {reason}")
+        if reason == _FILTERED:  # a client would take it for an error, and lose the text
+            reason = "stop"
         if reason == "error":
             raise ReportedError("it ended its answer with the finish_reason 'error'")
         if not all(call.name for call in self._calls):
@@ -213,11 +259,17 @@ class ChatAnswer(AnswerReader):
             if name in delta and type(delta[name]) not in _PLAIN:
                 delta[name] = None
         if type(delta.get("content")) not in _PLAIN:
-            delta["content"] = _text_of_parts(delta["content"])
+            delta["content"] = _text_of_parts(delta["content"]) or None
+        if delta.get("role"):
+            delta["role"] = "assistant"
+        if delta.get("refusal") and not delta.get("content"):  # these are the words that the user is to read
+            delta["content"] = delta["refusal"]
+        self._has_said = self._has_said or bool(delta.get("content"))
         calls = delta.pop("tool_calls", None)
         pieces = [calls] if type(calls) is dict else dicts(calls)
         old = delta.pop("function_call", None)
-        if type(old) is dict:  # as it was before there were several calls
+        self._has_new_calls = self._has_new_calls or bool(pieces)
+        if type(old) is dict and not self._has_new_calls:  # as it was before there were several calls
             pieces.append({"function": old})
         answer_id = text_of(event.get("id"))
         found = [
@@ -236,7 +288,7 @@ class ChatAnswer(AnswerReader):
         name, arguments = text_of(function.get("name")), _arguments(function.get("arguments"))
         sent_id = text_of(piece.get("id"))
         index = piece.get("index")
-        sent_index = index if type(index) is int else None
+        sent_index = _number(index)
         if not (name or arguments or sent_id):
             return None
         call = self._continued(sent_id, sent_index, position, name, arguments) if in_pieces else None
@@ -249,9 +301,15 @@ class ChatAnswer(AnswerReader):
         for key in ((sent_id, sent_index), sent_id, sent_index):
             if key is not None:
                 self._last_of[key] = call
-        shown = {} if call.name or not name else {"name": name}
+        if not call.arguments.parts:
+            call.name = name if name.startswith(call.name) else call.name + name
         call.name = call.name or name
-        call.arguments.add(arguments)
+        if is_new or not (name and call.arguments.is_whole):
+            call.arguments.add(arguments)
+        shown = {}
+        if call.name and call.arguments.parts and not call.is_named:  # until then more of it may come
+            call.is_named = True
+            shown = {"name": call.name}
         if not is_new and not shown:
             return None
         found: Event = {"index": call.index, "function": {"arguments": "", **shown}}
@@ -269,7 +327,13 @@ class ChatAnswer(AnswerReader):
                 call = same
             elif sent_index is not None and name and not call.arguments.parts:
                 return None
-            return None if name and call.arguments.is_whole else call
+            if not (name and call.arguments.is_whole):
+                return call
+            return (
+                call
+                if self._last_of.get((sent_id, sent_index)) is call and call.has(name, arguments)
+                else None
+            )
         if sent_index is not None:
             call = self._last_of.get(sent_index)
         elif sent_id and name:
@@ -280,7 +344,8 @@ class ChatAnswer(AnswerReader):
             return None
         if sent_id and call.sent_id and (name or (call.arguments.is_whole and arguments)):
             return None  # without a name: some servers make another id for each piece
-        if name and (call.arguments.is_whole or call.name not in ("", name)):
+        is_rest = not call.arguments.parts and not sent_id and sent_index is not None
+        if name and (call.arguments.is_whole or (call.name not in ("", name) and not is_rest)):
             return None
         return call
 
@@ -299,6 +364,23 @@ def _made_id(answer_id: str, number: int) -> str:
     return f"call_{hashlib.sha256(f'{answer_id}/{number}'.encode()).hexdigest()[:24]}"
 
 
-def _text_of_parts(content: Any) -> str | None:
-    texts = [text_of(each.get("text")) for each in dicts(content)]
-    return "".join(texts) or None
+def _text_of_parts(content: Any) -> str:
+    """Return the text of a piece's content: of a text, a part, or several; a part's text may have a value."""
+    if isinstance(content, list):
+        return "".join(map(_text_of_parts, content))
+    if isinstance(content, dict):
+        return _text_of_parts(content.get("text", content.get("value")))
+    return text_of(content)
+
+
+def _index_of(choice: Event) -> int:
+    return _number(choice.get("index")) or 0
+
+
+def _number(index: Any) -> int | None:
+    """Return an index, also one that is sent as a text or a float."""
+    if isinstance(index, str) and index.isascii() and index.isdigit():
+        return int(index[:9])
+    if isinstance(index, float) and index.is_integer():
+        return int(index)
+    return index if type(index) is int else None
