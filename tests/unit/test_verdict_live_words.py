@@ -107,6 +107,19 @@ async def test_a_request_is_made_only_if_its_price_is_below_what_is_left() -> No
     assert budget.why_not(0) == ""
 
 
+def test_runs_that_are_begun_at_once_do_not_take_each_others_share() -> None:
+    budget = LiveBudget(BOOK, 5_000_000, [TREE])
+    with budget.begun(2_000_000) as first, budget.begun(3_000_000) as second:
+        assert (first, second) == ("", "")
+        with budget.begun(1) as third:
+            assert third.endswith("and $0 of max_cost $0.0050 is left")
+        budget.ended(1_000_000)  # it was cheaper than was thought
+    with budget.begun(4_000_000) as fourth:
+        assert fourth == ""
+    with budget.begun(4_000_001) as fifth:
+        assert fifth.startswith("it would cost about $0.0040, and $0.0040 of max_cost $0.0050 is left")
+
+
 @pytest.mark.asyncio
 async def test_a_model_without_a_known_price_is_asked_only_if_it_is_the_offline_one() -> None:
     budget = LiveBudget(BOOK, 10**9, [TREE])
