@@ -15,7 +15,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     arguments = sys.argv[1:]
     _leave_out_folder()
-    if "--serve" in arguments:
+    if "--serve" in arguments or _may_serve(arguments):
         # It means "read the configuration again", which has not been read yet. ``Signals`` takes it over.
         signal.signal(signal.SIGHUP, lambda number, frame: None)
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":

@@ -281,6 +281,32 @@ async def test_hangup_during_the_start_is_heeded_when_it_runs(tmp_path: Path) ->
         await ends_cleanly(fleet, signal.SIGTERM)
 
 
+HOLDS = """
+import pathlib, sys, time
+
+class Holds:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pallas.cli.serve":
+            pathlib.Path({folder!r}, "imports").touch()
+            while not pathlib.Path({folder!r}, "go").exists():
+                time.sleep(0.01)
+
+sys.meta_path.insert(0, Holds())
+"""
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["--serve", "bare"])
+async def test_hangup_while_the_command_is_imported_does_not_end_it(tmp_path: Path, plain: bool) -> None:
+    root = write_project(tmp_path / "p", {"one": None})
+    (tmp_path / "sitecustomize.py").write_text(HOLDS.format(folder=str(tmp_path)))
+    with served(root, plain=plain, truly=True, PYTHONPATH=str(tmp_path)) as fleet:
+        await until((tmp_path / "imports").exists, timeout=60)
+        fleet.send(signal.SIGHUP)
+        (tmp_path / "go").touch()
+        await fleet.says("] running")
+        await ends_cleanly(fleet, signal.SIGTERM)
+
+
 async def test_hangup_opens_the_log_anew_for_who_has_moved_it_away(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None})
     with served(root) as fleet:
